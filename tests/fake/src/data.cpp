@@ -1,0 +1,673 @@
+// SPDX-License-Identifier: MIT
+//
+// The data path: work requests posted, executed between the two QPs, completed.
+#include "world.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace fake::model {
+
+namespace {
+
+constexpr std::size_t grh_size = sizeof(ibv_grh);
+
+enum class progress { done, waits, failed };
+
+/// A send whose turn has come, and the memory that it takes part in.
+class execution {
+public:
+    execution(qp& by, send& what) : by_{by}, what_{what} {}
+    progress run();
+
+private:
+    progress run_connected();
+    progress run_datagram();
+    progress deliver(qp& to);
+    progress write(qp& to);
+    progress read(qp& to);
+    progress swap(qp& to);
+    progress window();
+
+    bool gather();
+    bool scatter_locally(std::uint8_t const* from, std::size_t length, unsigned access);
+    progress fail(ibv_wc_status status);
+    progress fail_both(ibv_wc_status status, qp& to);
+    progress succeed(ibv_wc_opcode opcode, std::size_t length);
+    void deliver_datagram(qp& to);
+    bool carries_imm() const { return what_.wr.opcode == IBV_WR_SEND_WITH_IMM || what_.wr.opcode == IBV_WR_RDMA_WRITE_WITH_IMM; }
+    bool solicited() const { return (what_.wr.send_flags & IBV_SEND_SOLICITED) != 0; }
+
+    qp& by_;
+    send& what_;
+    bytes payload_;
+};
+
+// ---- receive queues ---------------------------------------------------------------------------------------------
+std::deque<receive>& receives_of(qp& to)
+{
+    srq* const shared = the().srqs.find(to.qp_base.srq);
+    return shared != nullptr ? shared->receives : to.receives;
+}
+
+void watch_limit(qp const& to)
+{
+    srq* const shared = the().srqs.find(to.qp_base.srq);
+    if (shared == nullptr || shared->receives.size() >= shared->attr.srq_limit) return;
+    shared->attr.srq_limit = 0;
+    ibv_async_event event{};
+    event.element.srq = shared;
+    event.event_type = IBV_EVENT_SRQ_LIMIT_REACHED;
+    raise(context_of(shared->ibv_srq::context), event, static_cast<ibv_srq*>(shared));
+}
+
+receive next_receive(qp& to)
+{
+    auto& queue = receives_of(to);
+    receive taken = std::move(queue.front());
+    queue.pop_front();
+    watch_limit(to);
+    return taken;
+}
+
+std::size_t room(receive const& in)
+{
+    std::size_t total = 0;
+    for (ibv_sge const& piece : in.buffers) total += piece.length;
+    return total;
+}
+
+/// Fills scatter/gather elements; false if one of them lies outside of what was registered for it.
+bool scatter(pd const* domain, std::vector<ibv_sge> const& pieces, std::uint8_t const* from, std::size_t length, unsigned access)
+{
+    for (ibv_sge const& piece : pieces) {
+        std::size_t const part = std::min<std::size_t>(piece.length, length);
+        if (part == 0) continue;
+        mr const* const region = local_region(domain, piece, access);
+        if (region == nullptr) return false;
+        std::memcpy(static_cast<std::uint8_t*>(region->addr) + (piece.addr - region->iova), from, part);
+        from += part;
+        length -= part;
+    }
+    return true;
+}
+
+pd* domain_of(qp const& of) { return the().pds.find(of.qp_base.pd); }
+
+ibv_wc completion(qp const& of, std::uint64_t wr_id, ibv_wc_status status)
+{
+    ibv_wc wc{};
+    wc.wr_id = wr_id;
+    wc.status = status;
+    wc.qp_num = of.qp_base.qp_num;
+    wc.vendor_err = status == IBV_WC_SUCCESS ? 0 : 0xfa;
+    return wc;
+}
+
+void complete_receive(qp& to, ibv_wc const& wc, bool solicited) { complete(the().cqs.find(to.qp_base.recv_cq), wc, solicited); }
+
+// ---- execution --------------------------------------------------------------------------------------------------
+bool execution::gather()
+{
+    if (what_.is_inline) {
+        payload_ = what_.inlined;
+        return true;
+    }
+    for (ibv_sge const& piece : what_.buffers) {
+        if (piece.length == 0) continue;
+        mr const* const region = local_region(domain_of(by_), piece, 0);
+        if (region == nullptr) return false;
+        auto const* from = static_cast<std::uint8_t const*>(region->addr) + (piece.addr - region->iova);
+        payload_.insert(payload_.end(), from, from + piece.length);
+    }
+    return true;
+}
+
+bool execution::scatter_locally(std::uint8_t const* from, std::size_t length, unsigned access)
+{
+    return scatter(domain_of(by_), what_.buffers, from, length, access);
+}
+
+progress execution::fail(ibv_wc_status status)
+{
+    complete(the().cqs.find(by_.qp_base.send_cq), completion(by_, what_.wr.wr_id, status), false);
+    return progress::failed;
+}
+
+progress execution::fail_both(ibv_wc_status status, qp& to)
+{
+    if (&to != &by_) enter_error(to);
+    return fail(status);
+}
+
+progress execution::succeed(ibv_wc_opcode opcode, std::size_t length)
+{
+    if (by_.init.sq_sig_all == 0 && (what_.wr.send_flags & IBV_SEND_SIGNALED) == 0) return progress::done;
+    ibv_wc wc = completion(by_, what_.wr.wr_id, IBV_WC_SUCCESS);
+    wc.opcode = opcode;
+    wc.byte_len = static_cast<std::uint32_t>(length);
+    complete(the().cqs.find(by_.qp_base.send_cq), wc, false);
+    return progress::done;
+}
+
+progress execution::run() { return by_.qp_base.qp_type == IBV_QPT_UD ? run_datagram() : run_connected(); }
+
+progress execution::run_connected()
+{
+    if (what_.wr.opcode == IBV_WR_BIND_MW || what_.wr.opcode == IBV_WR_LOCAL_INV) return window();
+    auto const found = the().qp_numbers.find(by_.attr.dest_qp_num);
+    qp* const to = found == the().qp_numbers.end() ? nullptr : found->second;
+    ibv_qp_state const state = to == nullptr ? IBV_QPS_ERR : to->raw()->state;
+    if (state == IBV_QPS_INIT || (state == IBV_QPS_RESET && to->home().of->iwarp)) return progress::waits;
+    bool const connected = (state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD) && to->attr.dest_qp_num == by_.qp_base.qp_num;
+    if (!connected) return fail(IBV_WC_RETRY_EXC_ERR);
+    switch (what_.wr.opcode) {
+    case IBV_WR_SEND: case IBV_WR_SEND_WITH_IMM: case IBV_WR_SEND_WITH_INV: return deliver(*to);
+    case IBV_WR_RDMA_WRITE: case IBV_WR_RDMA_WRITE_WITH_IMM: return write(*to);
+    case IBV_WR_RDMA_READ: return read(*to);
+    default: return swap(*to);
+    }
+}
+
+/// SEND, with or without an immediate: it waits for a receive as long as it takes.
+progress execution::deliver(qp& to)
+{
+    if (receives_of(to).empty()) return progress::waits;
+    if (!gather()) return fail(IBV_WC_LOC_PROT_ERR);
+    receive const into = next_receive(to);
+    if (payload_.size() > room(into)) {
+        complete_receive(to, completion(to, into.wr_id, IBV_WC_LOC_LEN_ERR), false);
+        return fail_both(IBV_WC_REM_INV_REQ_ERR, to);
+    }
+    if (!scatter(domain_of(to), into.buffers, payload_.data(), payload_.size(), IBV_ACCESS_LOCAL_WRITE)) {
+        complete_receive(to, completion(to, into.wr_id, IBV_WC_LOC_PROT_ERR), false);
+        return fail_both(IBV_WC_REM_OP_ERR, to);
+    }
+    ibv_wc wc = completion(to, into.wr_id, IBV_WC_SUCCESS);
+    wc.opcode = IBV_WC_RECV;
+    wc.byte_len = static_cast<std::uint32_t>(payload_.size());
+    wc.src_qp = by_.qp_base.qp_num;
+    if (carries_imm()) {
+        wc.wc_flags = IBV_WC_WITH_IMM;
+        wc.imm_data = what_.wr.imm_data;
+    } else if (what_.wr.opcode == IBV_WR_SEND_WITH_INV) {
+        wc.wc_flags = IBV_WC_WITH_INV;
+        wc.invalidated_rkey = what_.wr.invalidate_rkey;
+        the().window_keys.erase(what_.wr.invalidate_rkey);
+    }
+    complete_receive(to, wc, solicited());
+    return succeed(IBV_WC_SEND, payload_.size());
+}
+
+progress execution::write(qp& to)
+{
+    if (carries_imm() && receives_of(to).empty()) return progress::waits;
+    if (!gather()) return fail(IBV_WC_LOC_PROT_ERR);
+    bool const allowed = (to.attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE) != 0;
+    auto* const target = remote_memory(domain_of(to), what_.wr.wr.rdma.rkey, what_.wr.wr.rdma.remote_addr, payload_.size(), IBV_ACCESS_REMOTE_WRITE);
+    if (!payload_.empty()) {
+        if (!allowed || target == nullptr) return fail_both(IBV_WC_REM_ACCESS_ERR, to);
+        std::memcpy(target, payload_.data(), payload_.size());
+    }
+    if (carries_imm()) {
+        ibv_wc wc = completion(to, next_receive(to).wr_id, IBV_WC_SUCCESS);
+        wc.opcode = IBV_WC_RECV_RDMA_WITH_IMM;
+        wc.byte_len = static_cast<std::uint32_t>(payload_.size());
+        wc.wc_flags = IBV_WC_WITH_IMM;
+        wc.imm_data = what_.wr.imm_data;
+        complete_receive(to, wc, solicited());
+    }
+    return succeed(IBV_WC_RDMA_WRITE, payload_.size());
+}
+
+progress execution::read(qp& to)
+{
+    if (by_.attr.max_rd_atomic == 0) return progress::waits; // no reads were agreed on: it never gets its turn
+    receive const sink{0, what_.buffers};
+    std::size_t const length = room(sink);
+    bool const allowed = (to.attr.qp_access_flags & IBV_ACCESS_REMOTE_READ) != 0 && to.attr.max_dest_rd_atomic != 0;
+    auto const* const source = remote_memory(domain_of(to), what_.wr.wr.rdma.rkey, what_.wr.wr.rdma.remote_addr, length, IBV_ACCESS_REMOTE_READ);
+    if (length != 0 && (!allowed || source == nullptr)) return fail_both(IBV_WC_REM_ACCESS_ERR, to);
+    unsigned const needed = IBV_ACCESS_LOCAL_WRITE | (by_.home().of->iwarp ? unsigned{IBV_ACCESS_REMOTE_WRITE} : 0U);
+    if (length != 0 && !scatter_locally(source, length, needed)) return fail(IBV_WC_LOC_PROT_ERR);
+    return succeed(IBV_WC_RDMA_READ, length);
+}
+
+progress execution::swap(qp& to)
+{
+    if (by_.attr.max_rd_atomic == 0) return progress::waits;
+    auto const& how = what_.wr.wr.atomic;
+    bool const allowed = (to.attr.qp_access_flags & IBV_ACCESS_REMOTE_ATOMIC) != 0;
+    auto* const target = remote_memory(domain_of(to), how.rkey, how.remote_addr, sizeof(std::uint64_t), IBV_ACCESS_REMOTE_ATOMIC);
+    if (!allowed || target == nullptr) return fail_both(IBV_WC_REM_ACCESS_ERR, to);
+    if (how.remote_addr % sizeof(std::uint64_t) != 0) return fail_both(IBV_WC_REM_INV_REQ_ERR, to);
+    std::uint64_t old = 0;
+    std::memcpy(&old, target, sizeof old);
+    bool const compares = what_.wr.opcode == IBV_WR_ATOMIC_CMP_AND_SWP;
+    std::uint64_t const fresh = compares ? (old == how.compare_add ? how.swap : old) : old + how.compare_add;
+    std::memcpy(target, &fresh, sizeof fresh);
+    if (!scatter_locally(reinterpret_cast<std::uint8_t const*>(&old), sizeof old, IBV_ACCESS_LOCAL_WRITE)) return fail(IBV_WC_LOC_PROT_ERR);
+    return succeed(compares ? IBV_WC_COMP_SWAP : IBV_WC_FETCH_ADD, sizeof old);
+}
+
+progress execution::window()
+{
+    if (what_.wr.opcode == IBV_WR_LOCAL_INV) {
+        the().window_keys.erase(what_.wr.invalidate_rkey);
+        return succeed(IBV_WC_LOCAL_INV, 0);
+    }
+    mw* const which = the().mws.find(what_.wr.bind_mw.mw);
+    if (which == nullptr || bind_window(*which, what_.wr.bind_mw.rkey, what_.wr.bind_mw.bind_info) != 0) return fail(IBV_WC_MW_BIND_ERR);
+    return succeed(IBV_WC_BIND_MW, 0);
+}
+
+// ---- datagrams --------------------------------------------------------------------------------------------------
+bool attached(qp const& of, ibv_gid const& gid)
+{
+    return std::any_of(of.groups.begin(), of.groups.end(), [&](attachment const& each) { return std::memcmp(each.gid.raw, gid.raw, 16) == 0; });
+}
+
+ibv_gid sender_gid(qp const& by, ibv_gid const& towards)
+{
+    device const& at = *context_of(by.qp_base.context).of;
+    bool const v4 = towards.raw[0] == 0; // ::ffff:a.b.c.d
+    for (address const& host : at.hosts)
+        if ((host.family() == AF_INET) == v4 && !host.link_local()) return host.gid();
+    return at.gids().front();
+}
+
+progress execution::run_datagram()
+{
+    if (!gather()) return fail(IBV_WC_LOC_PROT_ERR);
+    ah const* const where = the().ahs.find(what_.wr.wr.ud.ah);
+    if (where == nullptr) return fail(IBV_WC_LOC_QP_OP_ERR);
+    if (where->ibv_ah::pd != by_.qp_base.pd) return fail(IBV_WC_LOC_PROT_ERR);
+    ibv_gid const& towards = where->attr.grh.dgid;
+    std::vector<qp*> targets;
+    for (auto const& [raw, each] : the().qps) {
+        bool const ud = each->qp_base.qp_type == IBV_QPT_UD && each->home().of == by_.home().of;
+        bool const meant = what_.wr.wr.ud.remote_qpn == 0xffffff ? attached(*each, towards) : each->qp_base.qp_num == what_.wr.wr.ud.remote_qpn;
+        if (ud && meant) targets.push_back(each);
+    }
+    for (qp* to : targets) deliver_datagram(*to);
+    return succeed(IBV_WC_SEND, payload_.size()); // lost or not, the sender never learns
+}
+
+void execution::deliver_datagram(qp& to)
+{
+    bool const up = to.qp_base.state == IBV_QPS_RTR || to.qp_base.state == IBV_QPS_RTS;
+    if (!up || to.attr.qkey != what_.wr.wr.ud.remote_qkey || receives_of(to).empty()) return;
+    receive const into = next_receive(to);
+    ah const& where = *the().ahs.find(what_.wr.wr.ud.ah);
+    ibv_grh grh{};
+    grh.dgid = where.attr.grh.dgid;
+    grh.sgid = sender_gid(by_, grh.dgid);
+    grh.hop_limit = 64;
+    bytes packet(grh_size + payload_.size());
+    std::memcpy(packet.data(), &grh, grh_size);
+    if (!payload_.empty()) std::memcpy(packet.data() + grh_size, payload_.data(), payload_.size());
+    bool const fits = packet.size() <= room(into);
+    bool const stored = fits && scatter(domain_of(to), into.buffers, packet.data(), packet.size(), IBV_ACCESS_LOCAL_WRITE);
+    if (!stored) {
+        complete_receive(to, completion(to, into.wr_id, fits ? IBV_WC_LOC_PROT_ERR : IBV_WC_LOC_LEN_ERR), false);
+        return;
+    }
+    ibv_wc wc = completion(to, into.wr_id, IBV_WC_SUCCESS);
+    wc.opcode = IBV_WC_RECV;
+    wc.byte_len = static_cast<std::uint32_t>(packet.size());
+    wc.src_qp = by_.qp_base.qp_num;
+    wc.wc_flags = IBV_WC_GRH | (carries_imm() ? unsigned{IBV_WC_WITH_IMM} : 0U);
+    wc.imm_data = carries_imm() ? what_.wr.imm_data : 0;
+    complete_receive(to, wc, solicited());
+}
+
+/// Executes the sends of one QP until one must wait.
+bool drain(qp& of)
+{
+    bool moved = false;
+    while (!of.sends.empty() && of.raw()->state == IBV_QPS_RTS) {
+        send turn = of.sends.front();
+        progress const result = execution{of, turn}.run();
+        if (result == progress::waits) break;
+        moved = true;
+        if (!of.sends.empty()) of.sends.pop_front();
+        if (result == progress::failed) {
+            enter_error(of);
+            broken(of);
+        }
+    }
+    if (of.sends.empty()) the().busy_senders.erase(&of);
+    return moved;
+}
+
+} // namespace
+
+void pump()
+{
+    static bool pumping = false; // guarded by the world's mutex: an error on the way calls back here
+    if (pumping) return;
+    pumping = true;
+    for (bool moved = true; moved;) {
+        moved = false;
+        std::vector<qp*> const busy(the().busy_senders.begin(), the().busy_senders.end());
+        for (qp* each : busy)
+            if (the().busy_senders.count(each) != 0) moved = drain(*each) || moved;
+    }
+    pumping = false;
+}
+
+// ---- posting ----------------------------------------------------------------------------------------------------
+namespace {
+
+bool known_opcode(qp const& on, ibv_send_wr const& wr)
+{
+    bool const sends = wr.opcode == IBV_WR_SEND || wr.opcode == IBV_WR_SEND_WITH_IMM;
+    if (on.qp_base.qp_type == IBV_QPT_UD) return sends;
+    bool const iwarp = context_of(on.qp_base.context).of->iwarp;
+    switch (wr.opcode) {
+    case IBV_WR_SEND: case IBV_WR_RDMA_WRITE: case IBV_WR_RDMA_READ: case IBV_WR_SEND_WITH_INV: case IBV_WR_LOCAL_INV: return true;
+    case IBV_WR_SEND_WITH_IMM: case IBV_WR_RDMA_WRITE_WITH_IMM: case IBV_WR_BIND_MW:
+    case IBV_WR_ATOMIC_CMP_AND_SWP: case IBV_WR_ATOMIC_FETCH_AND_ADD: return !iwarp;
+    default: return false;
+    }
+}
+
+int check(qp const& on, ibv_send_wr const& wr)
+{
+    ibv_qp_state const state = on.qp_base.state;
+    bool const iwarp = context_of(on.qp_base.context).of->iwarp;
+    if (state == IBV_QPS_RESET || state == IBV_QPS_INIT || state == IBV_QPS_RTR) return iwarp ? ENOTCONN : EINVAL;
+    if (!known_opcode(on, wr)) return EINVAL;
+    if (wr.num_sge < 0 || static_cast<std::uint32_t>(wr.num_sge) > std::max(on.attr.cap.max_send_sge, 1U)) return EINVAL;
+    if (on.sends.size() >= on.attr.cap.max_send_wr) return ENOMEM;
+    return 0;
+}
+
+send copy_request(ibv_send_wr const& wr)
+{
+    send made;
+    made.wr = wr;
+    made.wr.next = nullptr;
+    made.wr.sg_list = nullptr;
+    if (wr.num_sge > 0) made.buffers.assign(wr.sg_list, wr.sg_list + wr.num_sge);
+    made.is_inline = (wr.send_flags & IBV_SEND_INLINE) != 0;
+    if (made.is_inline)
+        for (ibv_sge const& piece : made.buffers) {
+            auto const* from = reinterpret_cast<std::uint8_t const*>(static_cast<std::uintptr_t>(piece.addr));
+            made.inlined.insert(made.inlined.end(), from, from + piece.length);
+        }
+    return made;
+}
+
+int enqueue(qp& on, send what)
+{
+    if (what.is_inline && what.inlined.size() > on.attr.cap.max_inline_data) return EINVAL;
+    if (on.raw()->state == IBV_QPS_ERR) {
+        complete(the().cqs.find(on.raw()->send_cq), completion(on, what.wr.wr_id, IBV_WC_WR_FLUSH_ERR), false);
+        return 0;
+    }
+    on.sends.push_back(std::move(what));
+    the().busy_senders.insert(&on);
+    return 0;
+}
+
+} // namespace
+
+int post(qp& on, ibv_send_wr* first, ibv_send_wr** bad)
+{
+    int code = 0;
+    for (ibv_send_wr* wr = first; wr != nullptr; wr = wr->next) {
+        code = check(on, *wr);
+        if (code == 0) code = enqueue(on, copy_request(*wr));
+        if (code == 0) continue;
+        if (bad != nullptr) *bad = wr;
+        break;
+    }
+    pump();
+    return code;
+}
+
+namespace {
+
+int op_post_send(ibv_qp* raw, ibv_send_wr* first, ibv_send_wr** bad)
+{
+    static constinit site here{"ibv_post_send", EIO};
+    entry in{here, raw};
+    qp* const on = in.fault() != 0 ? nullptr : in.need(the().qps, raw, "QP");
+    if (on != nullptr) return returned(post(*on, first, bad));
+    if (bad != nullptr) *bad = first;
+    return returned(in.fault() != 0 ? in.fault() : EFAULT);
+}
+
+receive copy_receive(ibv_recv_wr const& wr)
+{
+    receive made{wr.wr_id, {}};
+    if (wr.num_sge > 0) made.buffers.assign(wr.sg_list, wr.sg_list + wr.num_sge);
+    return made;
+}
+
+bool too_many(int pieces, std::uint32_t most) { return pieces < 0 || static_cast<std::uint32_t>(pieces) > std::max(most, 1U); }
+
+int post_receive(qp& on, ibv_recv_wr const& wr)
+{
+    if (on.raw()->state == IBV_QPS_RESET && !on.home().of->iwarp) return EINVAL;
+    if (on.raw()->srq != nullptr || too_many(wr.num_sge, on.attr.cap.max_recv_sge)) return EINVAL;
+    if (on.receives.size() >= on.attr.cap.max_recv_wr) return ENOMEM;
+    if (on.raw()->state == IBV_QPS_ERR) complete_receive(on, completion(on, wr.wr_id, IBV_WC_WR_FLUSH_ERR), false);
+    else on.receives.push_back(copy_receive(wr));
+    return 0;
+}
+
+int post_shared(srq& on, ibv_recv_wr const& wr)
+{
+    if (too_many(wr.num_sge, on.attr.max_sge)) return EINVAL;
+    if (on.receives.size() >= on.attr.max_wr) return ENOMEM;
+    on.receives.push_back(copy_receive(wr));
+    return 0;
+}
+
+template <class Post>
+int post_each(ibv_recv_wr* first, ibv_recv_wr** bad, Post one)
+{
+    int code = 0;
+    for (ibv_recv_wr* wr = first; wr != nullptr && code == 0; wr = wr->next) {
+        code = one(*wr);
+        if (code != 0 && bad != nullptr) *bad = wr;
+    }
+    pump();
+    return code;
+}
+
+int op_post_recv(ibv_qp* raw, ibv_recv_wr* first, ibv_recv_wr** bad)
+{
+    static constinit site here{"ibv_post_recv", EIO};
+    entry in{here, raw};
+    qp* const on = in.fault() != 0 ? nullptr : in.need(the().qps, raw, "QP");
+    if (on != nullptr) return returned(post_each(first, bad, [on](ibv_recv_wr const& wr) { return post_receive(*on, wr); }));
+    if (bad != nullptr) *bad = first;
+    return returned(in.fault() != 0 ? in.fault() : EFAULT);
+}
+
+int op_post_srq_recv(ibv_srq* raw, ibv_recv_wr* first, ibv_recv_wr** bad)
+{
+    static constinit site here{"ibv_post_srq_recv", EIO};
+    entry in{here, raw};
+    srq* const on = in.fault() != 0 ? nullptr : in.need(the().srqs, raw, "SRQ");
+    if (on != nullptr) return returned(post_each(first, bad, [on](ibv_recv_wr const& wr) { return post_shared(*on, wr); }));
+    if (bad != nullptr) *bad = first;
+    return returned(in.fault() != 0 ? in.fault() : EFAULT);
+}
+
+// ---- ibv_wr_start and the rest: requests built by calls ---------------------------------------------------------
+qp& builder(ibv_qp_ex* raw) { return static_cast<qp&>(*raw); }
+
+ibv_send_wr& begin(ibv_qp_ex* raw, ibv_wr_opcode opcode)
+{
+    send made;
+    made.wr.wr_id = raw->wr_id;
+    made.wr.send_flags = raw->wr_flags;
+    made.wr.opcode = opcode;
+    builder(raw).building.push_back(std::move(made));
+    return builder(raw).building.back().wr;
+}
+
+ibv_send_wr& begin_rdma(ibv_qp_ex* raw, ibv_wr_opcode opcode, std::uint32_t rkey, std::uint64_t at)
+{
+    ibv_send_wr& wr = begin(raw, opcode);
+    wr.wr.rdma.rkey = rkey;
+    wr.wr.rdma.remote_addr = at;
+    return wr;
+}
+
+void begin_atomic(ibv_qp_ex* raw, ibv_wr_opcode opcode, std::uint32_t rkey, std::uint64_t at, std::uint64_t compare_add, std::uint64_t swap)
+{
+    ibv_send_wr& wr = begin(raw, opcode);
+    wr.wr.atomic.rkey = rkey;
+    wr.wr.atomic.remote_addr = at;
+    wr.wr.atomic.compare_add = compare_add;
+    wr.wr.atomic.swap = swap;
+}
+
+void put_inline(ibv_qp_ex* raw, void const* data, std::size_t length)
+{
+    send& last = builder(raw).building.back();
+    auto const* from = static_cast<std::uint8_t const*>(data);
+    last.is_inline = true;
+    last.wr.send_flags |= IBV_SEND_INLINE;
+    last.inlined.insert(last.inlined.end(), from, from + length);
+}
+
+void op_wr_start(ibv_qp_ex* raw)
+{
+    static constinit site here{"ibv_wr_start", 0};
+    entry in{here, raw};
+    builder(raw).building.clear();
+}
+
+int op_wr_complete(ibv_qp_ex* raw)
+{
+    static constinit site here{"ibv_wr_complete", EIO};
+    entry in{here, raw};
+    auto requests = std::exchange(builder(raw).building, {});
+    if (int const code = in.fault()) return returned(code);
+    for (send& each : requests)
+        if (int const code = check(builder(raw), each.wr)) return returned(code); // all or none
+    int code = 0;
+    for (send& each : requests)
+        if (code == 0) code = enqueue(builder(raw), std::move(each));
+    pump();
+    return returned(code);
+}
+
+void op_wr_abort(ibv_qp_ex* raw)
+{
+    static constinit site here{"ibv_wr_abort", 0};
+    entry in{here, raw};
+    builder(raw).building.clear();
+}
+
+} // namespace
+
+void fill_extended_operations(qp& of)
+{
+    of.wr_start = op_wr_start;
+    of.wr_complete = op_wr_complete;
+    of.wr_abort = op_wr_abort;
+    of.wr_send = [](ibv_qp_ex* raw) {
+        static constinit site here{"ibv_wr_send", 0};
+        entry in{here, raw};
+        begin(raw, IBV_WR_SEND);
+    };
+    of.wr_send_imm = [](ibv_qp_ex* raw, __be32 imm) {
+        static constinit site here{"ibv_wr_send_imm", 0};
+        entry in{here, raw};
+        begin(raw, IBV_WR_SEND_WITH_IMM).imm_data = imm;
+    };
+    of.wr_send_inv = [](ibv_qp_ex* raw, std::uint32_t rkey) {
+        static constinit site here{"ibv_wr_send_inv", 0};
+        entry in{here, raw};
+        begin(raw, IBV_WR_SEND_WITH_INV).invalidate_rkey = rkey;
+    };
+    of.wr_local_inv = [](ibv_qp_ex* raw, std::uint32_t rkey) {
+        static constinit site here{"ibv_wr_local_inv", 0};
+        entry in{here, raw};
+        begin(raw, IBV_WR_LOCAL_INV).invalidate_rkey = rkey;
+    };
+    of.wr_rdma_read = [](ibv_qp_ex* raw, std::uint32_t rkey, std::uint64_t at) {
+        static constinit site here{"ibv_wr_rdma_read", 0};
+        entry in{here, raw};
+        begin_rdma(raw, IBV_WR_RDMA_READ, rkey, at);
+    };
+    of.wr_rdma_write = [](ibv_qp_ex* raw, std::uint32_t rkey, std::uint64_t at) {
+        static constinit site here{"ibv_wr_rdma_write", 0};
+        entry in{here, raw};
+        begin_rdma(raw, IBV_WR_RDMA_WRITE, rkey, at);
+    };
+    of.wr_rdma_write_imm = [](ibv_qp_ex* raw, std::uint32_t rkey, std::uint64_t at, __be32 imm) {
+        static constinit site here{"ibv_wr_rdma_write_imm", 0};
+        entry in{here, raw};
+        begin_rdma(raw, IBV_WR_RDMA_WRITE_WITH_IMM, rkey, at).imm_data = imm;
+    };
+    of.wr_atomic_cmp_swp = [](ibv_qp_ex* raw, std::uint32_t rkey, std::uint64_t at, std::uint64_t compare, std::uint64_t swap) {
+        static constinit site here{"ibv_wr_atomic_cmp_swp", 0};
+        entry in{here, raw};
+        begin_atomic(raw, IBV_WR_ATOMIC_CMP_AND_SWP, rkey, at, compare, swap);
+    };
+    of.wr_atomic_fetch_add = [](ibv_qp_ex* raw, std::uint32_t rkey, std::uint64_t at, std::uint64_t add) {
+        static constinit site here{"ibv_wr_atomic_fetch_add", 0};
+        entry in{here, raw};
+        begin_atomic(raw, IBV_WR_ATOMIC_FETCH_AND_ADD, rkey, at, add, 0);
+    };
+    of.wr_bind_mw = [](ibv_qp_ex* raw, ibv_mw* window, std::uint32_t rkey, ibv_mw_bind_info const* info) {
+        static constinit site here{"ibv_wr_bind_mw", 0};
+        entry in{here, raw};
+        ibv_send_wr& wr = begin(raw, IBV_WR_BIND_MW);
+        wr.bind_mw.mw = window;
+        wr.bind_mw.rkey = rkey;
+        wr.bind_mw.bind_info = *info;
+    };
+    of.wr_set_ud_addr = [](ibv_qp_ex* raw, ibv_ah* where, std::uint32_t qpn, std::uint32_t qkey) {
+        static constinit site here{"ibv_wr_set_ud_addr", 0};
+        entry in{here, raw};
+        auto& ud = builder(raw).building.back().wr.wr.ud;
+        ud.ah = where;
+        ud.remote_qpn = qpn;
+        ud.remote_qkey = qkey;
+    };
+    of.wr_set_inline_data = [](ibv_qp_ex* raw, void* data, std::size_t length) {
+        static constinit site here{"ibv_wr_set_inline_data", 0};
+        entry in{here, raw};
+        put_inline(raw, data, length);
+    };
+    of.wr_set_inline_data_list = [](ibv_qp_ex* raw, std::size_t many, ibv_data_buf const* list) {
+        static constinit site here{"ibv_wr_set_inline_data_list", 0};
+        entry in{here, raw};
+        for (std::size_t i = 0; i < many; ++i) put_inline(raw, list[i].addr, list[i].length);
+    };
+    of.wr_set_sge = [](ibv_qp_ex* raw, std::uint32_t lkey, std::uint64_t at, std::uint32_t length) {
+        static constinit site here{"ibv_wr_set_sge", 0};
+        entry in{here, raw};
+        builder(raw).building.back().buffers.push_back({at, length, lkey});
+    };
+    of.wr_set_sge_list = [](ibv_qp_ex* raw, std::size_t many, ibv_sge const* list) {
+        static constinit site here{"ibv_wr_set_sge_list", 0};
+        entry in{here, raw};
+        builder(raw).building.back().buffers.assign(list, list + many);
+    };
+}
+
+void fill_qp_operations(context& of, bool iwarp);
+
+void fill_operations(context& of, bool iwarp)
+{
+    ibv_context_ops& ops = of.raw()->ops;
+    ops.post_send = op_post_send;
+    ops.post_recv = op_post_recv;
+    ops.post_srq_recv = op_post_srq_recv;
+    fill_cq_operations(of, iwarp);
+    fill_qp_operations(of, iwarp);
+    if (!iwarp) fill_window_operations(of);
+}
+
+} // namespace fake::model
