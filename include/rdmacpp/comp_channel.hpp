@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: MIT
+/// @file
+/// Completion channels: where CQs that were armed report.
+#pragma once
+
+#include "context.hpp"
+#include "cq_event.hpp"
+#include "event_source.hpp"
+#include "verbs_owner.hpp"
+
+#include <type_traits>
+
+#include <fcntl.h>
+
+namespace rdma::inline RDMACPP_ABI {
+
+/// A borrowed completion channel: of a comp_channel, or one that librdmacm made for an id. It cannot turn into an owner.
+class comp_channel_ref : public event_source<comp_channel_ref, cq_event> {
+public:
+    comp_channel_ref() noexcept = default;
+
+    /// The C channel; null when empty.
+    ibv_comp_channel* native_handle() const noexcept { return raw_; }
+    explicit operator bool() const noexcept { return raw_ != nullptr; }
+
+    /// The descriptor, for an event loop: readable when there may be an event. -1 when empty.
+    int fd() const noexcept { return raw_ ? raw_->fd : -1; }
+
+    friend bool operator==(comp_channel_ref a, comp_channel_ref b) noexcept { return a.raw_ == b.raw_; }
+
+private:
+    friend class comp_channel;
+    friend class cq;
+    friend class cm_id;
+    friend class event_source<comp_channel_ref, cq_event>;
+
+    comp_channel_ref(ibv_comp_channel* raw, detail::comp_channel_node* node) noexcept : raw_(raw), node_(node) {}
+    detail::comp_channel_node* channel() const noexcept { return node_; }
+
+    ibv_comp_channel* raw_ = nullptr;
+    detail::comp_channel_node* node_ = nullptr;
+};
+
+/// An owned completion channel (ibv_create_comp_channel), always non-blocking. Its events are got as those of an
+/// event_channel are: see event_source.
+class [[nodiscard]] comp_channel : public verbs_owner<ibv_comp_channel, detail::comp_channel_node>,
+                                   public event_source<comp_channel, cq_event> {
+public:
+    /// Empty.
+    comp_channel() noexcept = default;
+    comp_channel(comp_channel&&) noexcept = default;
+    /// Destroys the channel held before.
+    comp_channel& operator=(comp_channel&& other) noexcept {
+        comp_channel(std::move(other)).swap(*this);
+        return *this;
+    }
+    /// Ends all waits; the C channel is destroyed with the last CQ that uses it.
+    ~comp_channel() {
+        if (node_ && !node_->inherited())
+            node_->room.close();
+    }
+
+#if RDMACPP_EXCEPTIONS
+    /// Makes a completion channel on a device.
+    /// @throws rdma::error errc::not_bound for an empty context; the errno of ibv_create_comp_channel
+    explicit comp_channel(context_ref context) {
+        std::error_code ec;
+        *this = comp_channel(context, ec);
+        if (ec)
+            detail::throw_error(ec, "ibv_create_comp_channel", std::string(context.device_name()));
+    }
+    /// Takes over a channel that C made, or that release() gave back; it becomes non-blocking, for C too.
+    /// @throws rdma::error errc::null_handle, errc::already_owned
+    comp_channel(adopt_t, ibv_comp_channel* raw) {
+        std::error_code ec;
+        *this = comp_channel(adopt, raw, ec);
+        if (ec)
+            detail::throw_error(ec, "ibv_create_comp_channel", "adopt");
+    }
+#endif
+    /// The twin of the creating constructor: empty on failure.
+    comp_channel(context_ref context, std::error_code& ec) noexcept {
+        ec.clear();
+        if (!context)
+            ec = errc::not_bound;
+        else
+            make(ec, context.id_, nullptr, [&]() noexcept { return ::ibv_create_comp_channel(context.native_handle()); });
+        set_flags(O_NONBLOCK, 0);
+    }
+    /// The twin of the adopting constructor: empty on failure.
+    comp_channel(adopt_t, ibv_comp_channel* raw, std::error_code& ec) noexcept {
+        take_over(raw, ec);
+        set_flags(O_NONBLOCK, 0);
+    }
+
+    /// Gives the C channel back, blocking as C made it.
+    [[nodiscard]] ibv_comp_channel* release() noexcept {
+        set_flags(0, O_NONBLOCK);
+        return verbs_owner::release();
+    }
+
+    operator comp_channel_ref() const& noexcept { return {raw_, node_}; }
+    operator comp_channel_ref() const&& = delete;
+
+    /// The descriptor, for an event loop: readable when there may be an event. -1 when empty.
+    int fd() const noexcept { return raw_ ? raw_->fd : -1; }
+    void swap(comp_channel& other) noexcept { verbs_owner::swap(other); }
+    friend void swap(comp_channel& a, comp_channel& b) noexcept { a.swap(b); }
+
+private:
+    friend class event_source<comp_channel, cq_event>;
+    detail::comp_channel_node* channel() const noexcept { return node_; }
+
+    void set_flags(int set, int clear) const noexcept {
+        if (raw_)
+            ::fcntl(raw_->fd, F_SETFL, (::fcntl(raw_->fd, F_GETFL) | set) & ~clear);
+    }
+};
+
+static_assert(std::is_trivially_copyable_v<comp_channel_ref>);
+static_assert(!std::is_copy_constructible_v<comp_channel> && std::is_nothrow_move_constructible_v<comp_channel> &&
+              std::is_nothrow_move_assignable_v<comp_channel>);
+static_assert(!std::is_constructible_v<comp_channel, comp_channel_ref> &&
+              !std::is_constructible_v<comp_channel, ibv_comp_channel*>);
+static_assert(std::is_convertible_v<comp_channel&, comp_channel_ref> &&
+              !std::is_convertible_v<comp_channel, comp_channel_ref>);
+
+} // namespace rdma::inline RDMACPP_ABI

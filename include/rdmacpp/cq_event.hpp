@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: MIT
+/// @file
+/// A completion event, which acks itself.
+#pragma once
+
+#include "adopt.hpp"
+#include "detail/verbs_node.hpp"
+#include "event_source.hpp"
+
+#include <type_traits>
+#include <utility>
+
+namespace rdma::inline RDMACPP_ABI {
+
+/// The news that a CQ which was armed has a completion: owned, move-only, acked exactly once.
+///
+/// While it is held it keeps its CQ alive (ibv_destroy_cq would wait for the ack for ever). C is told of acks in batches, one
+/// CQ at a time, and of the rest before the CQ is destroyed.
+class [[nodiscard]] cq_event {
+public:
+    /// No event.
+    cq_event() noexcept = default;
+    cq_event(cq_event&& other) noexcept
+        : cq_(std::exchange(other.cq_, nullptr)), node_(std::exchange(other.node_, nullptr)) {}
+    /// Acks the event held before, at once.
+    cq_event& operator=(cq_event&& other) noexcept {
+        cq_event(std::move(other)).swap(*this);
+        return *this;
+    }
+    /// Acks the event, if it is still held. Never waits for anybody.
+    ~cq_event() { ack(); }
+
+    /// Acks now, rather than at the end of the scope (ibv_ack_cq_events, perhaps later, together with others).
+    void ack() noexcept {
+        ibv_cq* const cq = std::exchange(cq_, nullptr);
+        detail::verbs_node* const node = std::exchange(node_, nullptr);
+        if (!cq || (node && node->inherited()))
+            return;
+        if (!node) {
+            ::ibv_ack_cq_events(cq, 1); // a CQ of C's
+            return;
+        }
+        node->settle_later(cq, 1);
+        detail::unpin(node);
+    }
+
+    /// Gives up the event: C must ack it (ibv_ack_cq_events). Its CQ stays pinned until then is known, that is, for good.
+    [[nodiscard]] ibv_cq* release() noexcept {
+        node_ = nullptr;
+        return std::exchange(cq_, nullptr);
+    }
+
+    /// The C completion queue it names; null when empty.
+    ibv_cq* native_handle() const noexcept { return cq_; }
+    explicit operator bool() const noexcept { return cq_ != nullptr; }
+    void swap(cq_event& other) noexcept {
+        std::swap(cq_, other.cq_);
+        std::swap(node_, other.node_);
+    }
+    friend void swap(cq_event& a, cq_event& b) noexcept { a.swap(b); }
+
+    /// The pointer given when the CQ was made.
+    void* cq_context() const noexcept { return cq_ ? cq_->cq_context : nullptr; }
+
+private:
+    template <class>
+    friend class completion_source;
+    template <class, bool>
+    friend class event_range;
+    template <class, class>
+    friend class event_source;
+
+    using channel_type = detail::comp_channel_node;
+    static constexpr char const* get_function = "ibv_get_cq_event";
+
+    static bool try_receive(channel_type& channel, cq_event& event, wait_options options, std::error_code& ec) noexcept {
+        using found = detail::verbs_table::found;
+        for (;;) {
+            ibv_cq* cq = nullptr;
+            void* context = nullptr;
+            if (::ibv_get_cq_event(static_cast<ibv_comp_channel*>(channel.raw), &cq, &context) != 0) {
+                int const reason = errno;
+                if (reason == EINTR && !options.interruptible)
+                    continue;
+                if (reason == EAGAIN || reason == EWOULDBLOCK)
+                    return false;
+                ec = detail::system_error_code(reason);
+                return true;
+            }
+            detail::verbs_node* node = nullptr;
+            if (detail::verbs_table::get().find_and_pin(cq, node) == found::dying) {
+                ::ibv_ack_cq_events(cq, 1); // its owner is gone: swallowed
+                continue;
+            }
+            event = cq_event();
+            event.cq_ = cq;
+            event.node_ = node;
+            return true;
+        }
+    }
+
+    static detail::woken receive(channel_type& channel, cq_event& event, detail::deadline const& until,
+                                 detail::stop_token const& stop, wait_options options, std::error_code& ec) noexcept {
+        ec.clear();
+        return detail::get_or_wait(channel.room, static_cast<ibv_comp_channel*>(channel.raw)->fd, until, stop, options, ec,
+                                   [&]() noexcept { return try_receive(channel, event, options, ec); });
+    }
+
+    ibv_cq* cq_ = nullptr;
+    detail::verbs_node* node_ = nullptr;
+};
+
+static_assert(!std::is_copy_constructible_v<cq_event> && std::is_nothrow_move_constructible_v<cq_event> &&
+              std::is_nothrow_move_assignable_v<cq_event>);
+
+} // namespace rdma::inline RDMACPP_ABI

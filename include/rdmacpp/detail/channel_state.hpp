@@ -1,0 +1,617 @@
+// SPDX-License-Identifier: MIT
+// The heart: what an event channel, its ids and its events share, and where "one get, one ack" is kept.
+//
+// rdma_destroy_id waits, without a timeout, until every event charged to the id is acked. So an id that is dropped while
+// events of it are held only becomes `dropped`; rdma_destroy_id runs with the last ack, on the thread that acks.
+#pragma once
+
+#include "../stats.hpp"
+#include "id_record.hpp"
+#include "wait_room.hpp"
+
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
+#include <mutex>
+#include <new>
+
+#include <fcntl.h>
+
+namespace rdma::inline RDMACPP_ABI::detail {
+
+/// What a cm_event holds: the C event, and the records of the ids that it pins.
+struct held_event {
+    rdma_cm_event* raw = nullptr;
+    id_record* charged = nullptr; // the id whose destroy waits for the ack
+    id_record* child = nullptr;   // the new id of a CONNECT_REQUEST
+};
+
+/// Whose destroy waits for this event's ack: a CONNECT_REQUEST is charged to the listener.
+inline rdma_cm_id* charged_id(rdma_cm_event const& event) noexcept { return event.listen_id ? event.listen_id : event.id; }
+
+/// The state of one rdma_event_channel: kept by the channel object, its iterators, and every id and held event on it.
+struct channel_state {
+    explicit channel_state(rdma_event_channel* channel) noexcept : raw(channel) {}
+    channel_state(channel_state const&) = delete;
+    channel_state& operator=(channel_state const&) = delete;
+
+    void const* key() const noexcept { return raw; }
+    bool inherited() const noexcept { return born_in != process::current(); }
+
+    // ---- the channel itself
+    static channel_state* open(std::error_code& ec) noexcept;
+    static channel_state* adopt(rdma_event_channel* channel, std::error_code& ec) noexcept;
+    static channel_state* borrow(rdma_event_channel* channel, std::error_code& ec) noexcept;
+    void ref() noexcept { refs.fetch_add(1, std::memory_order_relaxed); }
+    void unref() noexcept;
+    void close() noexcept;
+    rdma_event_channel* release() noexcept;
+    channel_stats stats() noexcept;
+
+    // ---- ids
+    id_record* create_id(rdma_port_space ps, void* context, std::error_code& ec) noexcept;
+    id_record* adopt_id(rdma_cm_id* id, std::error_code& ec) noexcept;
+    void release_id(id_record& id) noexcept;
+    void drop(id_record& id) noexcept;
+    std::error_code destroy(id_record& id, std::uint32_t& held) noexcept;
+    verbs_node* unhook_qp(id_record& id) noexcept;
+
+    // ---- events
+    bool try_get(held_event& event, wait_options options, std::error_code& ec) noexcept;
+    woken get(held_event& event, deadline const& until, stop_token const& stop, wait_options options,
+              std::error_code& ec) noexcept;
+    bool adopt_event(rdma_cm_event* event, held_event& held, std::error_code& ec) noexcept;
+    void ack(held_event const& event) noexcept;
+    static channel_state& of(held_event const& event) noexcept { return *event.charged->channel; }
+    static void release_event(held_event const& event) noexcept;
+
+    rdma_event_channel* const raw;
+    channel_state* next = nullptr; // in the registry
+    std::atomic<std::uint32_t> refs{1};
+    unsigned const born_in = process::current();
+    std::atomic<bool> owned{false}; // by an event_channel: then the C channel is destroyed with the last reference
+    int flags_before = 0;           // of the descriptor, for release()
+    wait_room room;
+
+    std::mutex mutex; // never held while user code runs, while waiting, or around a destroy of an id, QP or CQ
+    address_map<id_record> ids;
+    id_record* spares = nullptr;  // made before each C get, so that nothing can fail after it
+    id_record* retired = nullptr; // released to C, and their address used again since
+    channel_stats counts{};       // the part of stats() that is counted
+
+private:
+    enum class fate { delivered, swallowed };
+
+    fate take_in(rdma_cm_event* event, held_event& held, diagnostic& story) noexcept;
+    void hold(rdma_cm_event* event, held_event& held, id_record* known_child) noexcept;
+    bool replenish() noexcept;
+    id_record& spare(rdma_cm_id* id) noexcept;
+    id_record& find_or_count(rdma_cm_id* id) noexcept;
+    void insert(id_record& id) noexcept;
+    void pin_record(id_record& id) noexcept;
+    bool unpin_record(id_record& id) noexcept;
+    void finish(id_record& id) noexcept;
+    void let_go(id_record& id) noexcept;
+    static std::uint32_t held_of_qp(id_record const& id) noexcept;
+    verbs_node* unhook_qp_locked(id_record& id) noexcept;
+    static void sever(id_record& id) noexcept;
+    static void last_unpin(pinnable& self) noexcept;
+    void end() noexcept;
+
+    friend struct id_record;
+};
+
+/// Every channel state, by its C channel. One per process, never destroyed.
+struct RDMACPP_EXPORT channel_registry {
+    std::mutex mutex;
+    address_map<channel_state> channels;
+
+    static channel_registry& get() noexcept {
+        alignas(channel_registry) static unsigned char memory[sizeof(channel_registry)];
+        static channel_registry* const registry = new (memory) channel_registry;
+        return *registry;
+    }
+};
+
+inline id_record::id_record(channel_state& home) noexcept : pinnable(&channel_state::last_unpin), channel(&home) {}
+
+// ---- The channel -------------------------------------------------------------------------------------------------
+
+/// The C channel is always non-blocking: a get is a try, then a poll, so that a wait can be stopped and no lock is held.
+inline bool set_nonblocking(int fd, int& flags_before) noexcept {
+    flags_before = ::fcntl(fd, F_GETFL);
+    return flags_before >= 0 && ::fcntl(fd, F_SETFL, flags_before | O_NONBLOCK) == 0;
+}
+
+inline channel_state* channel_state::open(std::error_code& ec) noexcept {
+    rdma_event_channel* const channel = ::rdma_create_event_channel();
+    if ((ec = check_pointer(channel)))
+        return nullptr;
+    channel_state* const state = adopt(channel, ec);
+    if (!state)
+        ::rdma_destroy_event_channel(channel);
+    return state;
+}
+
+inline channel_state* channel_state::adopt(rdma_event_channel* channel, std::error_code& ec) noexcept {
+    channel_state* const state = borrow(channel, ec);
+    if (!state)
+        return nullptr;
+    if (state->owned.exchange(true, std::memory_order_acq_rel)) {
+        ec = errc::already_owned;
+        state->unref();
+        return nullptr;
+    }
+    if (!set_nonblocking(channel->fd, state->flags_before)) {
+        ec = system_error_code(errno);
+        state->owned.store(false, std::memory_order_release);
+        state->unref();
+        return nullptr;
+    }
+    return state;
+}
+
+inline channel_state* channel_state::borrow(rdma_event_channel* channel, std::error_code& ec) noexcept {
+    ec.clear();
+    if (!channel) {
+        ec = errc::null_handle;
+        return nullptr;
+    }
+    channel_registry& registry = channel_registry::get();
+    std::lock_guard const lock(registry.mutex);
+    if (channel_state* const known = registry.channels.find(channel)) {
+        known->ref();
+        return known;
+    }
+    channel_state* const state = new (std::nothrow) channel_state(channel);
+    if (state)
+        registry.channels.insert(state);
+    else
+        ec = system_error_code(ENOMEM);
+    return state;
+}
+
+inline void channel_state::unref() noexcept {
+    std::uint32_t count = refs.load(std::memory_order_relaxed);
+    while (count > 1)
+        if (refs.compare_exchange_weak(count, count - 1, std::memory_order_acq_rel))
+            return;
+    { // the last one goes under the registry's mutex, or a borrow could find a state that is about to end
+        channel_registry& registry = channel_registry::get();
+        std::lock_guard const lock(registry.mutex);
+        if (refs.fetch_sub(1, std::memory_order_acq_rel) != 1)
+            return;
+        registry.channels.erase(this);
+    }
+    end();
+}
+
+inline void channel_state::end() noexcept {
+    if (owned.load(std::memory_order_acquire))
+        ::rdma_destroy_event_channel(raw);
+    ids.for_each([](id_record* left) { delete left; }); // leaked or released: the C id is not ours to touch
+    for (id_record* const list : {spares, retired})
+        for (id_record *r = list, *following; r; r = following) {
+            following = r->next;
+            delete r;
+        }
+    delete this;
+}
+
+/// The channel object is gone: ranges end at their next step. The C channel stays for the ids and events that need it.
+inline void channel_state::close() noexcept {
+    if (inherited())
+        return;
+    room.close();
+    unref();
+}
+
+/// No lock, no C call of librdmacm's: also right in a forked child, where another thread may have held the mutex.
+inline rdma_event_channel* channel_state::release() noexcept {
+    owned.store(false, std::memory_order_release);
+    ::fcntl(raw->fd, F_SETFL, flags_before);
+    if (!inherited())
+        unref_unless_last(refs); // the last one stays in the registry, for the next adopt or borrow
+    return raw;
+}
+
+inline channel_stats channel_state::stats() noexcept {
+    std::lock_guard const lock(mutex);
+    channel_stats now = counts;
+    ids.for_each([&now](id_record const* id) {
+        if (id->has(id_status::owned) || id->has(id_status::in_event))
+            ++now.ids_live;
+        else if (id->has(id_status::dropped) && id->pins.load(std::memory_order_relaxed) != 0)
+            ++now.ids_awaiting_ack;
+    });
+    return now;
+}
+
+// ---- Records -----------------------------------------------------------------------------------------------------
+
+/// With its first pin a record keeps its channel, with its last it lets go.
+inline void channel_state::pin_record(id_record& id) noexcept {
+    if (id.pins.fetch_add(1, std::memory_order_relaxed) == 0)
+        ref();
+}
+
+/// True if that was the last pin: the caller then calls on_last_unpin, with no lock held.
+inline bool channel_state::unpin_record(id_record& id) noexcept {
+    return id.pins.fetch_sub(1, std::memory_order_acq_rel) == 1;
+}
+
+/// A record at a used address replaces what stood there: malloc hands the address of a dead id out again at once, before
+/// the thread that destroyed it comes to erase its entry.
+inline void channel_state::insert(id_record& id) noexcept {
+    if (id_record* const old = ids.find(id.raw)) {
+        ids.erase(old);
+        old->listed = false;
+        if (!old->has(id_status::dropped) || old->leaked) {
+            old->next = retired; // nobody else will free it
+            retired = old;
+        }
+    }
+    ids.insert(&id);
+    id.listed = true;
+}
+
+/// One spare for a new id, and one for the listener of it if that is C's and unknown.
+inline bool channel_state::replenish() noexcept {
+    for (int missing = !spares ? 2 : !spares->next ? 1 : 0; missing != 0; --missing) {
+        id_record* const fresh = new (std::nothrow) id_record(*this);
+        if (!fresh)
+            return false;
+        fresh->next = spares;
+        spares = fresh;
+    }
+    return true;
+}
+
+inline id_record& channel_state::spare(rdma_cm_id* id) noexcept {
+    id_record& record = *spares;
+    spares = record.next;
+    record.raw = id;
+    insert(record);
+    return record;
+}
+
+/// The record of an id; one that C made is counted from here on, while events of it are held.
+inline id_record& channel_state::find_or_count(rdma_cm_id* id) noexcept {
+    id_record* const known = ids.find(id);
+    return known ? *known : spare(id);
+}
+
+// ---- Ids ---------------------------------------------------------------------------------------------------------
+
+inline id_record* channel_state::create_id(rdma_port_space ps, void* context, std::error_code& ec) noexcept {
+    ec.clear();
+    id_record* const record = new (std::nothrow) id_record(*this);
+    if (!record) {
+        ec = system_error_code(ENOMEM);
+        return nullptr;
+    }
+    if ((ec = check_errno(::rdma_create_id(raw, &record->raw, context, ps)))) {
+        delete record;
+        return nullptr;
+    }
+    record->status.store(id_status::owned, std::memory_order_relaxed);
+    pin_record(*record);
+    std::lock_guard const lock(mutex);
+    insert(*record);
+    return record;
+}
+
+inline id_record* channel_state::adopt_id(rdma_cm_id* id, std::error_code& ec) noexcept {
+    ec.clear();
+    if (!id)
+        ec = errc::null_handle;
+    else if (id->channel != raw)
+        ec = errc::wrong_channel;
+    if (ec)
+        return nullptr;
+    std::lock_guard const lock(mutex);
+    id_record* const known = ids.find(id);
+    if (known && (known->has(id_status::owned) || known->has(id_status::in_event) || known->has(id_status::dropped))) {
+        ec = errc::already_owned;
+        return nullptr;
+    }
+    if (!known && !replenish()) {
+        ec = system_error_code(ENOMEM);
+        return nullptr;
+    }
+    id_record& record = known ? *known : spare(id);
+    if (!record.has(id_status::lent)) { // that one has its owner's pin still
+        pin_record(record);
+        record.request.store(request_state::unknown, std::memory_order_relaxed);
+    }
+    record.active.store(true, std::memory_order_relaxed); // perhaps: a needless disconnect fails without harm
+    record.status.store(id_status::owned, std::memory_order_release);
+    record.take_qp_back();
+    return &record;
+}
+
+/// No lock and no C call: C has the id, and its QP, from here on.
+inline void channel_state::release_id(id_record& id) noexcept {
+    if (inherited())
+        return;
+    id.surrender_qp();
+    id.status.store(id_status::released, std::memory_order_release);
+    if (unpin_record(id))
+        unref_unless_last(refs); // C's id needs the channel, even if nobody else does
+}
+
+/// librdmacm looks at id->qp inside a get without any lock: so it is taken away under the mutex that each get holds.
+inline verbs_node* channel_state::unhook_qp_locked(id_record& id) noexcept {
+    verbs_node* const qp = id.qp;
+    if (!qp)
+        return nullptr;
+    id.qp = nullptr;
+    id.send_cq = id.recv_cq = nullptr;
+    id.raw->qp = nullptr;
+    id.raw->send_cq = id.raw->recv_cq = nullptr;
+    id.raw->send_cq_channel = id.raw->recv_cq_channel = nullptr;
+    id.raw->pd = id.default_pd; // librdmacm would leave the user's PD there, which may be gone soon
+    return qp;
+}
+
+inline verbs_node* channel_state::unhook_qp(id_record& id) noexcept {
+    std::lock_guard const lock(mutex);
+    return unhook_qp_locked(id);
+}
+
+/// Tells the peer now, when rdma_destroy_id, which would, has to wait for an ack.
+inline void channel_state::sever(id_record& id) noexcept {
+    if (id.request.load(std::memory_order_relaxed) == request_state::undecided)
+        ::rdma_reject(id.raw, nullptr, 0);
+    else if (id.active.load(std::memory_order_relaxed) && id.raw->verbs)
+        ::rdma_disconnect(id.raw);
+}
+
+/// The owner lets go. On iWARP the kernel may hold the destroy of an id in mid-connect until its timeout: no lock here.
+inline void channel_state::drop(id_record& id) noexcept {
+    if (inherited())
+        return;
+    verbs_node* qp;
+    {
+        std::lock_guard const lock(mutex);
+        id.status.store(id_status::dropped, std::memory_order_release);
+        qp = unhook_qp_locked(id);
+    }
+    if (qp && qp->pins.load(std::memory_order_relaxed) > 1) { // an event of it is held: it stays, but must go quiet
+        ibv_qp_attr attr{};
+        attr.qp_state = IBV_QPS_ERR;
+        ::ibv_modify_qp(static_cast<ibv_qp*>(qp->raw), &attr, IBV_QP_STATE);
+    }
+    unpin(qp);
+    let_go(id);
+}
+
+/// Drops the owner's pin.
+inline void channel_state::let_go(id_record& id) noexcept {
+    if (id.pins.load(std::memory_order_acquire) > 1)
+        sever(id);
+    if (unpin_record(id))
+        last_unpin(id);
+}
+
+inline void channel_state::last_unpin(pinnable& self) noexcept {
+    auto& id = static_cast<id_record&>(self);
+    channel_state& home = *id.channel;
+    if (id.has(id_status::dropped))
+        home.finish(id);
+    home.unref();
+}
+
+/// The C object goes, with nothing held. If C refuses, the record stays, so that late events are known and swallowed.
+inline void channel_state::finish(id_record& id) noexcept {
+    rdma_cm_id* const object = id.raw;
+    std::error_code const failure = check_errno(::rdma_destroy_id(object));
+    bool stays = false;
+    {
+        std::lock_guard const lock(mutex);
+        if (id.listed && failure)
+            stays = id.leaked = true;
+        else if (id.listed)
+            ids.erase(&id); // unless its address has a new tenant already
+    }
+    if (!stays)
+        delete &id;
+    if (failure)
+        report({diagnostic_kind::destroy_failed, "rdma_destroy_id", object, failure});
+}
+
+/// How many events of its QP, and of the CQs that librdmacm made for it, are held.
+inline std::uint32_t channel_state::held_of_qp(id_record const& id) noexcept {
+    std::uint32_t held = 0;
+    for (verbs_node const* const node : {id.qp, static_cast<verbs_node*>(id.send_cq), static_cast<verbs_node*>(id.recv_cq)})
+        if (node)
+            held += node->pins.load(std::memory_order_relaxed) - 1;
+    return held;
+}
+
+/// destroy() asked for by name: it never waits, and on failure the id stays as it was, but for its QP.
+inline std::error_code channel_state::destroy(id_record& id, std::uint32_t& held) noexcept {
+    verbs_node* qp;
+    {
+        std::lock_guard const lock(mutex);
+        held = id.events + held_of_qp(id);
+        if (held != 0)
+            return system_error_code(EDEADLK);
+        // The owner's pin, and those of what goes with the id.
+        std::uint32_t const own = 1u + (id.qp ? 1 : 0) + (id.send_cq ? 1 : 0) + (id.recv_cq ? 1 : 0);
+        if (id.pins.load(std::memory_order_acquire) > own)
+            return system_error_code(EBUSY);
+        id.status.store(id_status::dropped, std::memory_order_release);
+        qp = unhook_qp_locked(id);
+    }
+    unpin(qp);
+    if (id.pins.load(std::memory_order_acquire) > 1) { // a completion or async event was got meanwhile: put off, then
+        let_go(id);
+        return {};
+    }
+    if (std::error_code const failure = check_errno(::rdma_destroy_id(id.raw))) {
+        id.status.store(id_status::owned, std::memory_order_release);
+        return failure;
+    }
+    {
+        std::lock_guard const lock(mutex);
+        if (id.listed)
+            ids.erase(&id);
+    }
+    delete &id;
+    unref();
+    return {};
+}
+
+// ---- Events ------------------------------------------------------------------------------------------------------
+
+/// Pins every id that the event names; the new id of a CONNECT_REQUEST is the event's, unless it has an owner.
+inline void channel_state::hold(rdma_cm_event* event, held_event& held, id_record* known_child) noexcept {
+    id_record& charged = find_or_count(charged_id(*event));
+    pin_record(charged);
+    ++charged.events;
+    ++charged.tally(event->event).held;
+    ++counts.events_held;
+    held = {event, &charged, known_child};
+    if (event->event != RDMA_CM_EVENT_CONNECT_REQUEST)
+        return;
+    if (!held.child) {
+        held.child = &spare(event->id); // replaces whatever stood at its address
+        held.child->status.store(id_status::in_event, std::memory_order_relaxed);
+        held.child->request.store(request_state::undecided, std::memory_order_relaxed);
+        pin_record(*held.child); // as its owner
+    }
+    pin_record(*held.child); // as one that names it
+    ++held.child->events;
+}
+
+/// Decides what becomes of an event that C has just given. Nothing here can fail.
+inline channel_state::fate channel_state::take_in(rdma_cm_event* event, held_event& held, diagnostic& story) noexcept {
+    ++counts.events_got;
+    id_record const* const charged = ids.find(charged_id(*event));
+    if (!charged || !charged->has(id_status::dropped)) {
+        hold(event, held, nullptr);
+        if (held.child)
+            event->id->context = nullptr; // librdmacm hands down the listener's
+        return fate::delivered;
+    }
+    if (event->event == RDMA_CM_EVENT_CONNECT_REQUEST) {
+        story = {diagnostic_kind::request_rejected, "rdma_destroy_id", event->id, {}};
+        ++counts.requests_rejected;
+    } else
+        story = {diagnostic_kind::event_swallowed, "rdma_get_cm_event", charged->raw, {}};
+    ::rdma_ack_cm_event(event);
+    ++counts.events_acked;
+    ++counts.events_swallowed;
+    return fate::swallowed;
+}
+
+/// One try. True: `event` is filled, or `ec` set; false: there is nothing now.
+inline bool channel_state::try_get(held_event& event, wait_options options, std::error_code& ec) noexcept {
+    for (;;) {
+        diagnostic story{};
+        {
+            std::lock_guard const lock(mutex);
+            if (!replenish()) {
+                ec = system_error_code(ENOMEM);
+                return true;
+            }
+            rdma_cm_event* raw_event = nullptr;
+            if (::rdma_get_cm_event(raw, &raw_event) != 0) {
+                int const reason = errno;
+                if (reason == EINTR && !options.interruptible)
+                    continue;
+                if (reason == EAGAIN || reason == EWOULDBLOCK)
+                    return false;
+                ec = system_error_code(reason);
+                return true;
+            }
+            if (take_in(raw_event, event, story) == fate::delivered)
+                return true;
+        }
+        if (story.kind == diagnostic_kind::request_rejected) {
+            auto* const child = static_cast<rdma_cm_id*>(const_cast<void*>(story.object));
+            if (std::error_code const failure = check_errno(::rdma_destroy_id(child))) // rejects it, too
+                report({diagnostic_kind::destroy_failed, "rdma_destroy_id", child, failure});
+        }
+        report(story);
+    }
+}
+
+inline woken channel_state::get(held_event& event, deadline const& until, stop_token const& stop, wait_options options,
+                                std::error_code& ec) noexcept {
+    ec.clear();
+    return get_or_wait(room, raw->fd, until, stop, options, ec, [&]() noexcept { return try_get(event, options, ec); });
+}
+
+/// An event that C got, or one of ours that was released: that one has its pins still.
+inline bool channel_state::adopt_event(rdma_cm_event* event, held_event& held, std::error_code& ec) noexcept {
+    std::lock_guard const lock(mutex);
+    id_record* const charged = ids.find(charged_id(*event));
+    id_record* const child = event->event == RDMA_CM_EVENT_CONNECT_REQUEST ? ids.find(event->id) : nullptr;
+    if (charged && charged->tally(event->event).released.load(std::memory_order_relaxed) != 0) {
+        charged->tally(event->event).released.fetch_sub(1, std::memory_order_relaxed);
+        held = {event, charged, child};
+        if (child && child->has(id_status::lent))
+            child->status.store(id_status::in_event, std::memory_order_release);
+        return true;
+    }
+    if (!replenish()) {
+        ec = system_error_code(ENOMEM);
+        return false;
+    }
+    hold(event, held, child && child->has(id_status::owned) ? child : nullptr);
+    return true;
+}
+
+/// No lock and no C call. The pins stay: only their number is kept, since which released event is which never matters.
+inline void channel_state::release_event(held_event const& event) noexcept {
+    event.charged->tally(event.raw->event).released.fetch_add(1, std::memory_order_relaxed);
+    auto unclaimed = id_status::in_event;
+    if (event.child)
+        event.child->status.compare_exchange_strong(unclaimed, id_status::lent, std::memory_order_acq_rel);
+}
+
+/// C first, then the pins; and a new id that nobody took is rejected and destroyed.
+inline void channel_state::ack(held_event const& event) noexcept {
+    if (inherited())
+        return;
+    id_record& charged = *event.charged;
+    id_record* const child = event.child;
+    bool const abandoned = child && child->has(id_status::in_event);
+    rdma_cm_id const* const child_raw = child ? child->raw : nullptr;
+    bool last = false, last_of_foreign = false, last_of_child = false;
+    {
+        std::lock_guard const lock(mutex);
+        --charged.tally(event.raw->event).held;
+        ::rdma_ack_cm_event(event.raw);
+        ++counts.events_acked;
+        --counts.events_held;
+        --charged.events;
+        last = unpin_record(charged);
+        last_of_foreign = last && charged.has(id_status::foreign);
+        if (last_of_foreign && charged.listed) { // C's id: known only while events of it are held
+            ids.erase(&charged);
+            charged.listed = false;
+            charged.next = spares;
+            spares = &charged;
+        }
+        if (child) {
+            --child->events;
+            last_of_child = unpin_record(*child);
+            if (abandoned)
+                ++counts.requests_rejected;
+        }
+    }
+    if (abandoned) {
+        drop(*child);
+        report({diagnostic_kind::request_rejected, "rdma_destroy_id", child_raw, {}});
+    } else if (last_of_child)
+        last_unpin(*child);
+    if (last_of_foreign)
+        unref();
+    else if (last)
+        last_unpin(charged);
+}
+
+} // namespace rdma::inline RDMACPP_ABI::detail

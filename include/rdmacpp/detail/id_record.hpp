@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: MIT
+// What the library knows of one rdma_cm_id.
+#pragma once
+
+#include "c_api.hpp"
+#include "pin.hpp"
+#include "verbs_node.hpp"
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+namespace rdma::inline RDMACPP_ABI::detail {
+
+struct channel_state;
+
+/// Whose an id is.
+enum class id_status : std::uint8_t {
+    foreign,  ///< C's: it is only counted while an event of it is held.
+    in_event, ///< A new id that its CONNECT_REQUEST event owns.
+    lent,     ///< As in_event, and the event is released to C: whoever adopts the one or the other has it.
+    owned,    ///< A cm_id's.
+    released, ///< A cm_id's once, C's now, until it is adopted back.
+    dropped,  ///< Its cm_id is gone: it dies with the last pin, and what still arrives for it is swallowed.
+};
+
+/// What accept and reject may do: a reject on an active id would block its destroy for 102 seconds.
+enum class request_state : std::uint8_t {
+    none,      ///< Not from a CONNECT_REQUEST.
+    undecided, ///< From a CONNECT_REQUEST, neither accepted nor rejected.
+    decided,   ///< Accepted or rejected.
+    unknown,   ///< Adopted from C: it may be a request.
+};
+
+/// The held events of one type, and how many of them are released to C.
+struct event_tally {
+    std::uint32_t held = 0;                // under the channel's mutex
+    std::atomic<std::uint32_t> released{0}; // release() takes no lock
+};
+
+/// Pinned by its owner, by each event that names it, and by each verbs object that depends on it.
+struct id_record : pinnable {
+    static constexpr std::size_t known_types = RDMA_CM_EVENT_TIMEWAIT_EXIT + 1;
+    static constexpr std::size_t tallies = known_types + 1; // the last is for every newer type
+
+    explicit id_record(channel_state& home) noexcept;
+
+    void const* key() const noexcept { return raw; }
+
+    event_tally& tally(rdma_cm_event_type type) noexcept {
+        auto const index = static_cast<std::size_t>(type);
+        return held_events[index < known_types ? index : known_types];
+    }
+
+    /// The held events that its destroy waits for; the others only name it.
+    std::uint32_t charged() const noexcept {
+        std::uint32_t sum = 0;
+        for (event_tally const& one : held_events)
+            sum += one.held;
+        return sum;
+    }
+
+    bool has(id_status s) const noexcept { return status.load(std::memory_order_acquire) == s; }
+
+    /// The QP goes to C with the id, and what librdmacm made for it.
+    void surrender_qp() noexcept {
+        for (verbs_node* const node : {channel_of(send_cq), channel_of(recv_cq), as_node(send_cq), as_node(recv_cq), qp})
+            if (node)
+                node->surrender();
+    }
+
+    /// The id came back from C: with its QP, unless C destroyed that.
+    void take_qp_back() noexcept {
+        if (!qp)
+            return;
+        if (raw->qp != qp->raw) {
+            default_pd = raw->pd;
+            unpin(std::exchange(qp, nullptr)); // surrendered: nothing is destroyed
+            send_cq = recv_cq = nullptr;
+            return;
+        }
+        for (verbs_node* const node : {channel_of(send_cq), channel_of(recv_cq), as_node(send_cq), as_node(recv_cq)})
+            if (node)
+                node->take_back(nullptr);
+        qp->take_back(this);
+    }
+
+    rdma_cm_id* raw = nullptr;
+    id_record* next = nullptr; // in the channel's table, or among its spares
+    channel_state* channel;    // kept alive while this has pins
+    verbs_node* qp = nullptr;      // of create_qp; pinned
+    cq_node* send_cq = nullptr;    // the CQs that librdmacm made for it: pinned by the QP; their channels pin the id
+    cq_node* recv_cq = nullptr;
+    ibv_pd* default_pd = nullptr; // what id->pd was before create_qp put the user's there
+    std::atomic<id_status> status{id_status::foreign};
+    std::atomic<request_state> request{request_state::none};
+    std::atomic<bool> active{false}; // connect or accept went through: there may be somebody to tell
+    bool listed = false;     // in the channel's table; under its mutex, like all that follows
+    bool leaked = false;     // its destroy failed
+    std::uint32_t events = 0; // held events that name this id
+    event_tally held_events[tallies];
+
+private:
+    static verbs_node* as_node(cq_node* cq) noexcept { return cq; }
+    static verbs_node* channel_of(cq_node* cq) noexcept { return cq ? cq->channel : nullptr; }
+};
+
+} // namespace rdma::inline RDMACPP_ABI::detail

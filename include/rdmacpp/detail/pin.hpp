@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: MIT
+// What keeps a C object alive: its owner, its dependents, and the events that name it each hold one pin.
+#pragma once
+
+#include "process.hpp"
+
+#include <atomic>
+#include <cstdint>
+#include <utility>
+
+namespace rdma::inline RDMACPP_ABI::detail {
+
+/// A C object that is destroyed with its last pin, by whoever drops that one.
+struct pinnable {
+    using last_unpin = void (*)(pinnable&) noexcept;
+
+    explicit pinnable(last_unpin gone) noexcept : on_last_unpin(gone) {}
+
+    std::atomic<std::uint32_t> pins{0};
+    last_unpin const on_last_unpin;
+    unsigned const born_in = process::current();
+
+    /// True in a child that was forked after this object was made: there it is only ever forgotten.
+    bool inherited() const noexcept { return born_in != process::current(); }
+};
+
+inline void pin(pinnable* target) noexcept {
+    if (target)
+        target->pins.fetch_add(1, std::memory_order_relaxed);
+}
+
+/// Drops a pin; with the last one the C object goes. No lock may be held: destroys can wait inside the kernel.
+inline void unpin(pinnable* target) noexcept {
+    if (target && !target->inherited() && target->pins.fetch_sub(1, std::memory_order_acq_rel) == 1)
+        target->on_last_unpin(*target);
+}
+
+/// Drops a count that is not the last one, and leaves the last one be: without a lock, and without ending anything.
+inline bool unref_unless_last(std::atomic<std::uint32_t>& count) noexcept {
+    std::uint32_t now = count.load(std::memory_order_relaxed);
+    while (now > 1)
+        if (count.compare_exchange_weak(now, now - 1, std::memory_order_acq_rel))
+            return true;
+    return false;
+}
+
+} // namespace rdma::inline RDMACPP_ABI::detail

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: MIT
+// Which process this is, as cheaply as a load: a forked child must make no C call for objects that its parent opened.
+#pragma once
+
+#include "../config.hpp"
+
+#include <atomic>
+
+#include <pthread.h>
+
+namespace rdma::inline RDMACPP_ABI::detail {
+
+/// Counts the forks between the first process and this one. After fork() the child shares the parent's open files:
+/// rdma_cm commands fail with EACCES there, but ibv_destroy_qp would really kill the parent's QP.
+struct RDMACPP_EXPORT process {
+    static std::atomic<unsigned>& generation() noexcept {
+        static std::atomic<unsigned> count{0};
+        [[maybe_unused]] static int const registered =
+            ::pthread_atfork(nullptr, nullptr, [] { count.fetch_add(1, std::memory_order_relaxed); });
+        return count;
+    }
+    static unsigned current() noexcept { return generation().load(std::memory_order_relaxed); }
+};
+
+} // namespace rdma::inline RDMACPP_ABI::detail

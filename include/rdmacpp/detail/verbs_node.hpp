@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: MIT
+// What stands behind each verbs object: who needs it, what it needs, and how it ends.
+#pragma once
+
+#include "../diagnostics.hpp"
+#include "address_map.hpp"
+#include "c_api.hpp"
+#include "check.hpp"
+#include "pin.hpp"
+#include "wait_room.hpp"
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <new>
+#include <utility>
+
+namespace rdma::inline RDMACPP_ABI::detail {
+
+/// One PD, completion channel, CQ or QP. Pinned by its owner, by what was made from it and by the events that name it, it is
+/// destroyed with the last pin, and then lets go of what it needed: so handles may be dropped in any order, and the C
+/// library, which answers EBUSY to a wrong one and waits in ibv_destroy_cq and ibv_destroy_qp for every ack, never sees one.
+struct verbs_node : pinnable {
+    using destroy_function = int (*)(void*) noexcept;
+
+    verbs_node(destroy_function destroy_it, char const* destroy_call) noexcept
+        : verbs_node(&last<verbs_node>, destroy_it, destroy_call) {}
+
+    /// Starts life: one pin, its owner's; `first`, `second` … are kept alive until this is destroyed.
+    void open(void* object, pinnable* first, pinnable* second = nullptr, pinnable* third = nullptr,
+              pinnable* fourth = nullptr) noexcept;
+
+    void const* key() const noexcept { return raw; }
+
+    /// The object is C's now. No lock and no C call: what it needs is let go, but for what nobody else keeps alive.
+    void surrender() noexcept {
+        if (inherited())
+            return;
+        surrendered.store(true, std::memory_order_release);
+        for (pinnable*& needed : needs)
+            if (needed && unref_unless_last(needed->pins))
+                needed = nullptr;
+    }
+
+    /// C gave it back. What it needs besides `one` is no longer known.
+    void take_back(pinnable* one) noexcept {
+        surrendered.store(false, std::memory_order_release);
+        if (one && !needs[3])
+            pin(needs[3] = one);
+    }
+
+    /// Tells C of all that is done.
+    void settle_all() noexcept {
+        if (unsettled.load(std::memory_order_acquire) != 0) // only ever of a CQ
+            settle(static_cast<ibv_cq*>(raw));
+    }
+
+    /// Another object has its address: C destroyed this one, or it was leaked and its memory is C's.
+    void disown() noexcept {
+        if (leaked) {
+            pins.store(1, std::memory_order_relaxed);
+            surrendered.store(true, std::memory_order_release);
+        }
+        unpin(this);
+    }
+
+    /// Counts `events` completion events as done; C is told in batches, since its ack takes a mutex.
+    void settle_later(ibv_cq* cq, std::uint32_t events) noexcept {
+        if (unsettled.fetch_add(events, std::memory_order_acq_rel) + events >= settle_batch)
+            settle(cq);
+    }
+
+    destroy_function const destroy;
+    char const* const destroy_name;
+    void* raw = nullptr;
+    verbs_node* next = nullptr; // in the table
+    pinnable* needs[4] = {};
+    std::atomic<std::uint32_t> unsettled{0}; // completion events that were got and dropped, of which C does not know yet
+    std::atomic<bool> surrendered{false};    // released to C: whoever adopts it has it
+    bool listed = false;                     // in the table; under its mutex
+    bool leaked = false;                     // its destroy failed: it stays listed, so that late events are known
+
+    static constexpr std::uint32_t settle_batch = 32;
+
+protected:
+    verbs_node(last_unpin on_last, destroy_function destroy_it, char const* destroy_call) noexcept
+        : pinnable(on_last), destroy(destroy_it), destroy_name(destroy_call) {}
+
+    /// The last pin is gone.
+    template <class Node>
+    static void last(pinnable& self) noexcept {
+        if (auto& node = static_cast<Node&>(self); node.end())
+            delete &node;
+    }
+
+    /// destroy() asked for by name: refused while anything else pins this; on failure all stays as it was.
+    std::error_code destroy_now() noexcept;
+
+private:
+    void settle(ibv_cq* cq) noexcept {
+        if (std::uint32_t const n = unsettled.exchange(0, std::memory_order_acq_rel))
+            ::ibv_ack_cq_events(cq, n);
+    }
+    void let_go_of_needs() noexcept;
+    void unlist() noexcept;
+    bool end() noexcept;
+};
+
+/// A completion channel, with the threads that wait on it.
+struct comp_channel_node : verbs_node {
+    comp_channel_node() noexcept
+        : verbs_node(&verbs_node::last<comp_channel_node>,
+                     [](void* p) noexcept { return ::ibv_destroy_comp_channel(static_cast<ibv_comp_channel*>(p)); },
+                     "ibv_destroy_comp_channel") {}
+    wait_room room;
+};
+
+/// A completion queue, with the channel it notifies.
+struct cq_node : verbs_node {
+    cq_node() noexcept
+        : verbs_node(&verbs_node::last<cq_node>,
+                     [](void* p) noexcept { return ::ibv_destroy_cq(static_cast<ibv_cq*>(p)); }, "ibv_destroy_cq") {}
+    comp_channel_node* channel = nullptr; // one of its needs, or null
+};
+
+/// Every verbs object that rdmacpp knows, by address: an event names its object by nothing else. One per process, and never
+/// destroyed, since events may be kept in static objects.
+struct RDMACPP_EXPORT verbs_table {
+    std::mutex mutex;
+    address_map<verbs_node> nodes;
+
+    static verbs_table& get() noexcept {
+        alignas(verbs_table) static unsigned char memory[sizeof(verbs_table)];
+        static verbs_table* const table = new (memory) verbs_table;
+        return *table;
+    }
+
+    /// A node at a used address replaces what stood there: C hands the addresses of dead objects out again at once.
+    void insert(verbs_node* node) noexcept {
+        verbs_node* old;
+        {
+            std::lock_guard const lock(mutex);
+            old = nodes.find(node->raw);
+            if (old) {
+                nodes.erase(old);
+                old->listed = false;
+            }
+            nodes.insert(node);
+            node->listed = true;
+        }
+        if (old && (old->leaked || old->surrendered.load(std::memory_order_acquire)))
+            old->disown();
+    }
+
+    /// What was released to C, with the owner's pin that it still has.
+    verbs_node* take_back(void const* object, std::error_code& ec) noexcept {
+        std::lock_guard const lock(mutex);
+        verbs_node* const node = nodes.find(object);
+        if (!node || node->pins.load(std::memory_order_relaxed) == 0)
+            return nullptr;
+        if (!node->surrendered.exchange(false, std::memory_order_acq_rel)) {
+            ec = errc::already_owned;
+            return nullptr;
+        }
+        return node;
+    }
+
+    enum class found { pinned, dying, unknown };
+
+    /// Finds what an event names and pins it. `dying`: its destroy is under way, and waits for this very event's ack.
+    found find_and_pin(void const* object, verbs_node*& node) noexcept {
+        std::lock_guard const lock(mutex);
+        node = nodes.find(object);
+        if (!node)
+            return found::unknown;
+        std::uint32_t pins = node->pins.load(std::memory_order_relaxed);
+        while (pins != 0 && !node->pins.compare_exchange_weak(pins, pins + 1, std::memory_order_relaxed)) {
+        }
+        return pins != 0 ? found::pinned : found::dying;
+    }
+};
+
+inline void verbs_node::open(void* object, pinnable* first, pinnable* second, pinnable* third, pinnable* fourth) noexcept {
+    raw = object;
+    pinnable* const all[] = {first, second, third, fourth};
+    for (std::size_t i = 0; i != 4; ++i)
+        pin(needs[i] = all[i]);
+    pins.store(1, std::memory_order_relaxed);
+    verbs_table::get().insert(this);
+}
+
+inline void verbs_node::let_go_of_needs() noexcept {
+    for (pinnable*& needed : needs)
+        unpin(std::exchange(needed, nullptr));
+}
+
+inline void verbs_node::unlist() noexcept {
+    verbs_table& table = verbs_table::get();
+    std::lock_guard const lock(table.mutex);
+    if (listed)
+        table.nodes.erase(this); // unless its address has a new tenant already
+}
+
+/// The last pin is gone. False: the object is leaked, and this must stay, so that late events are known.
+inline bool verbs_node::end() noexcept {
+    if (surrendered.load(std::memory_order_acquire)) {
+        unlist();
+        let_go_of_needs();
+        return true;
+    }
+    settle_all();
+    std::error_code const failure = check_returned(destroy(raw));
+    if (!failure) {
+        unlist();
+        let_go_of_needs();
+        return true;
+    }
+    report({diagnostic_kind::destroy_failed, destroy_name, raw, failure});
+    let_go_of_needs();
+    std::lock_guard const lock(verbs_table::get().mutex);
+    leaked = listed;
+    return !leaked;
+}
+
+inline std::error_code verbs_node::destroy_now() noexcept {
+    std::uint32_t only = 1;
+    if (!pins.compare_exchange_strong(only, 0, std::memory_order_acq_rel))
+        return system_error_code(EBUSY);
+    settle_all();
+    if (std::error_code const failure = check_returned(destroy(raw))) {
+        pins.store(1, std::memory_order_release);
+        return failure;
+    }
+    unlist();
+    let_go_of_needs();
+    return {};
+}
+
+} // namespace rdma::inline RDMACPP_ABI::detail

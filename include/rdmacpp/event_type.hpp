@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: MIT
+/// @file
+/// The names of events and port spaces.
+#pragma once
+
+#include "detail/c_api.hpp"
+
+#include <string>
+
+namespace rdma::inline RDMACPP_ABI {
+
+/// What an event reports (rdma_cm_event_type). The kernel may send newer ones: let every switch have a default.
+enum class cm_event_type {
+    addr_resolved = RDMA_CM_EVENT_ADDR_RESOLVED,
+    addr_error = RDMA_CM_EVENT_ADDR_ERROR,
+    route_resolved = RDMA_CM_EVENT_ROUTE_RESOLVED,
+    route_error = RDMA_CM_EVENT_ROUTE_ERROR,
+    connect_request = RDMA_CM_EVENT_CONNECT_REQUEST,
+    connect_response = RDMA_CM_EVENT_CONNECT_RESPONSE,
+    connect_error = RDMA_CM_EVENT_CONNECT_ERROR,
+    unreachable = RDMA_CM_EVENT_UNREACHABLE,
+    rejected = RDMA_CM_EVENT_REJECTED,
+    established = RDMA_CM_EVENT_ESTABLISHED,
+    disconnected = RDMA_CM_EVENT_DISCONNECTED,
+    device_removal = RDMA_CM_EVENT_DEVICE_REMOVAL,
+    multicast_join = RDMA_CM_EVENT_MULTICAST_JOIN,
+    multicast_error = RDMA_CM_EVENT_MULTICAST_ERROR,
+    addr_change = RDMA_CM_EVENT_ADDR_CHANGE,
+    timewait_exit = RDMA_CM_EVENT_TIMEWAIT_EXIT,
+    addrinfo_resolved = 16, ///< rdma-core 60 and newer
+    addrinfo_error = 17,    ///< rdma-core 60 and newer
+    user = 18,              ///< rdma-core 60 and newer
+};
+
+/// The port space of an id: its service, and the type of its QP.
+enum class port_space {
+    ipoib = RDMA_PS_IPOIB, ///< datagrams over IPoIB
+    tcp = RDMA_PS_TCP,     ///< connected
+    udp = RDMA_PS_UDP,     ///< datagrams
+    ib = RDMA_PS_IB,       ///< InfiniBand's own; connected unless made otherwise
+};
+
+/// The name as in the manual pages, without the prefix: "CONNECT_REQUEST". Unknown types give their number.
+inline std::string to_string(cm_event_type type) {
+    constexpr std::string_view prefix = "RDMA_CM_EVENT_";
+    std::string_view const name = ::rdma_event_str(static_cast<rdma_cm_event_type>(type));
+    if (name.starts_with(prefix))
+        return std::string(name.substr(prefix.size()));
+    return type == cm_event_type::user ? "USER" : "event " + std::to_string(static_cast<int>(type));
+}
+
+} // namespace rdma::inline RDMACPP_ABI

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: MIT
+/// @file
+/// All of rdmacpp: a C++20 RAII library over rdma-core. One get, one ack, by construction.
+#pragma once
+
+// IWYU pragma: begin_exports
+#include "address.hpp"
+#include "adopt.hpp"
+#include "async_event.hpp"
+#include "cm_event.hpp"
+#include "cm_id.hpp"
+#include "cm_id_ref.hpp"
+#include "comp_channel.hpp"
+#include "config.hpp"
+#include "conn_param.hpp"
+#include "context.hpp"
+#include "cq.hpp"
+#include "cq_event.hpp"
+#include "diagnostics.hpp"
+#include "error.hpp"
+#include "event_channel.hpp"
+#include "event_source.hpp"
+#include "event_type.hpp"
+#include "fwd.hpp"
+#include "mr.hpp"
+#include "pd.hpp"
+#include "private_data.hpp"
+#include "qp.hpp"
+#include "stats.hpp"
+#include "timeout.hpp"
+#include "verbs_owner.hpp"
+#include "version.hpp"
+#include "work_completion.hpp"
+#include "work_request.hpp"
+// IWYU pragma: end_exports

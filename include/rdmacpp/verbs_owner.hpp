@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: MIT
+/// @file
+/// What the owners of verbs objects have in common.
+#pragma once
+
+#include "adopt.hpp"
+#include "detail/verbs_node.hpp"
+
+#include <system_error>
+#include <utility>
+
+namespace rdma::inline RDMACPP_ABI {
+
+/// The owner of a verbs object: move-only, empty when default-constructed, moved from, released or destroyed.
+///
+/// Dropped, the object is destroyed at once, or, while something made from it or an event of it is alive, together with the
+/// last of these: so owners may be dropped in any order. A destroy that fails then is told to the diagnostic handler.
+template <class Raw, class Node>
+class verbs_owner {
+public:
+    /// The C object, still owned by this.
+    Raw* native_handle() const noexcept { return raw_; }
+    explicit operator bool() const noexcept { return raw_ != nullptr; }
+
+    /// Gives the C object back; takes no lock and makes no C call. What it needs is no longer kept for it.
+    [[nodiscard]] Raw* release() noexcept {
+        if (node_)
+            std::exchange(node_, nullptr)->surrender();
+        return std::exchange(raw_, nullptr);
+    }
+
+    /// Destroys the object now. Refused with std::errc::device_or_resource_busy, and nothing changed, while something made
+    /// from it, or an event of it, is alive; an error of C's leaves it as it was, too. Nothing happens when empty.
+    void destroy(std::error_code& ec) noexcept {
+        ec.clear();
+        if (!node_ || (ec = node_->destroy_now()))
+            return;
+        delete std::exchange(node_, nullptr);
+        raw_ = nullptr;
+    }
+
+#if RDMACPP_EXCEPTIONS
+    /// The throwing form of destroy(std::error_code&). @throws rdma::error
+    void destroy() {
+        std::error_code ec;
+        destroy(ec);
+        if (ec)
+            detail::throw_error(ec, node_->destroy_name, ec == std::errc::device_or_resource_busy ? "in use" : "");
+    }
+#endif
+
+protected:
+    verbs_owner() noexcept = default;
+    verbs_owner(verbs_owner&& other) noexcept
+        : raw_(std::exchange(other.raw_, nullptr)), node_(std::exchange(other.node_, nullptr)) {}
+    verbs_owner& operator=(verbs_owner&& other) noexcept {
+        verbs_owner(std::move(other)).swap(*this);
+        return *this;
+    }
+    ~verbs_owner() { detail::unpin(node_); }
+
+    void swap(verbs_owner& other) noexcept {
+        std::swap(raw_, other.raw_);
+        std::swap(node_, other.node_);
+    }
+
+    /// Makes the node first, so that nothing can fail once C has made the object.
+    template <class Make>
+    void make(std::error_code& ec, detail::pinnable* first, detail::pinnable* second, Make&& make_object) noexcept {
+        auto* const node = new (std::nothrow) Node;
+        if (!node) {
+            ec = detail::system_error_code(ENOMEM);
+            return;
+        }
+        Raw* const object = make_object();
+        if ((ec = detail::check_pointer(object))) {
+            delete node;
+            return;
+        }
+        node->open(object, first, second);
+        raw_ = object;
+        node_ = node;
+    }
+
+    void take_over(Raw* object, std::error_code& ec) noexcept {
+        ec.clear();
+        if (!object) {
+            ec = errc::null_handle;
+            return;
+        }
+        if (detail::verbs_node* const known = detail::verbs_table::get().take_back(object, ec))
+            node_ = static_cast<Node*>(known);
+        else if (!ec)
+            make(ec, nullptr, nullptr, [object]() noexcept { return object; });
+        if (!ec)
+            raw_ = object;
+    }
+
+    Raw* raw_ = nullptr;
+    Node* node_ = nullptr;
+};
+
+} // namespace rdma::inline RDMACPP_ABI

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: MIT
+/// @file
+/// What became of a work request.
+#pragma once
+
+#include "detail/c_api.hpp"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <type_traits>
+
+namespace rdma::inline RDMACPP_ABI {
+
+/// Whether a work request succeeded, or why not (ibv_wc_status).
+enum class wc_status {
+    success = IBV_WC_SUCCESS,
+    loc_len_err = IBV_WC_LOC_LEN_ERR,
+    loc_qp_op_err = IBV_WC_LOC_QP_OP_ERR,
+    loc_eec_op_err = IBV_WC_LOC_EEC_OP_ERR,
+    loc_prot_err = IBV_WC_LOC_PROT_ERR,
+    wr_flush_err = IBV_WC_WR_FLUSH_ERR, ///< The QP went into its error state first: the connection is over.
+    mw_bind_err = IBV_WC_MW_BIND_ERR,
+    bad_resp_err = IBV_WC_BAD_RESP_ERR,
+    loc_access_err = IBV_WC_LOC_ACCESS_ERR,
+    rem_inv_req_err = IBV_WC_REM_INV_REQ_ERR,
+    rem_access_err = IBV_WC_REM_ACCESS_ERR,
+    rem_op_err = IBV_WC_REM_OP_ERR,
+    retry_exc_err = IBV_WC_RETRY_EXC_ERR,
+    rnr_retry_exc_err = IBV_WC_RNR_RETRY_EXC_ERR,
+    loc_rdd_viol_err = IBV_WC_LOC_RDD_VIOL_ERR,
+    rem_inv_rd_req_err = IBV_WC_REM_INV_RD_REQ_ERR,
+    rem_abort_err = IBV_WC_REM_ABORT_ERR,
+    inv_eecn_err = IBV_WC_INV_EECN_ERR,
+    inv_eec_state_err = IBV_WC_INV_EEC_STATE_ERR,
+    fatal_err = IBV_WC_FATAL_ERR,
+    resp_timeout_err = IBV_WC_RESP_TIMEOUT_ERR,
+    general_err = IBV_WC_GENERAL_ERR,
+};
+
+/// The name and meaning of a status, as libibverbs gives it.
+inline std::string to_string(wc_status status) { return ::ibv_wc_status_str(static_cast<ibv_wc_status>(status)); }
+
+/// Which operation completed (ibv_wc_opcode).
+enum class wc_opcode {
+    send = IBV_WC_SEND,
+    rdma_write = IBV_WC_RDMA_WRITE,
+    rdma_read = IBV_WC_RDMA_READ,
+    comp_swap = IBV_WC_COMP_SWAP,
+    fetch_add = IBV_WC_FETCH_ADD,
+    bind_mw = IBV_WC_BIND_MW,
+    local_inv = IBV_WC_LOCAL_INV,
+    recv = IBV_WC_RECV,
+    recv_rdma_with_imm = IBV_WC_RECV_RDMA_WITH_IMM,
+};
+
+/// What is known of a work request that succeeded; only work_completion::success gives one.
+class completed {
+public:
+    wc_opcode opcode() const noexcept { return static_cast<wc_opcode>(wc_->opcode); }
+    /// How many bytes were received, or read. Meaningless for a send or a write.
+    std::uint32_t byte_len() const noexcept { return wc_->byte_len; }
+    /// The immediate data, in network byte order as C has it, if there is any.
+    std::optional<std::uint32_t> imm_data() const noexcept {
+        return wc_->wc_flags & IBV_WC_WITH_IMM ? std::optional<std::uint32_t>(wc_->imm_data) : std::nullopt;
+    }
+    /// The QP that sent it; for datagrams.
+    std::uint32_t src_qp() const noexcept { return wc_->src_qp; }
+    /// Flags of ibv_wc_flags.
+    unsigned wc_flags() const noexcept { return wc_->wc_flags; }
+
+private:
+    friend class work_completion;
+    explicit completed(ibv_wc const& wc) noexcept : wc_(&wc) {}
+    ibv_wc const* wc_;
+};
+
+/// A polled completion: an ibv_wc that does not show what C leaves undefined. After a failure only the request's id, the
+/// status, the QP number and the vendor's code mean anything; the rest is reached through success() alone.
+class work_completion {
+public:
+    work_completion() noexcept = default;
+    explicit work_completion(ibv_wc const& wc) noexcept : wc_(wc) {}
+
+    std::uint64_t wr_id() const noexcept { return wc_.wr_id; }
+    wc_status status() const noexcept { return static_cast<wc_status>(wc_.status); }
+    std::uint32_t qp_num() const noexcept { return wc_.qp_num; }
+    std::uint32_t vendor_err() const noexcept { return wc_.vendor_err; }
+
+    /// True if the request succeeded.
+    explicit operator bool() const noexcept { return wc_.status == IBV_WC_SUCCESS; }
+
+    /// The rest of a successful completion, valid as long as this object. Precondition, asserted: it succeeded.
+    completed success() const& noexcept {
+        RDMACPP_ASSERT(wc_.status == IBV_WC_SUCCESS);
+        return completed(wc_);
+    }
+    completed success() const&& = delete;
+
+    /// The C completion, with all its undefined fields.
+    ibv_wc const& native_handle() const noexcept { return wc_; }
+
+private:
+    ibv_wc wc_{};
+};
+
+// ibv_poll_cq writes into an array of these.
+static_assert(std::is_standard_layout_v<work_completion> && std::is_trivially_copyable_v<work_completion>);
+static_assert(sizeof(work_completion) == sizeof(ibv_wc) && alignof(work_completion) == alignof(ibv_wc));
+
+} // namespace rdma::inline RDMACPP_ABI
