@@ -1,0 +1,157 @@
+# shellcheck shell=bash disable=SC2034
+# Shared by the scripts in tools/: talking to the user, and installing Debian packages.
+# Source it; it sets nothing but the names below.
+#
+#   assume_yes=1      never ask                             (--yes)
+#   no_install=1      never install                         (--no-install)
+#   need_consent=1    without a terminal to ask on, install only with --yes
+
+: "${assume_yes:=0}" "${no_install:=0}" "${need_consent:=0}"
+program=${program:-${0##*/}}
+apt_is_fresh=0
+
+say()  { printf '%s\n' "$*"; }
+note() { printf '%s: %s\n' "$program" "$*" >&2; }
+step() { if [[ -t 1 ]]; then printf '\033[1m== %s\033[0m\n' "$*"; else printf '== %s\n' "$*"; fi; }
+have() { command -v "$1" >/dev/null 2>&1; }
+is_root() { [[ $(id -u) == 0 ]]; }
+
+# ask QUESTION: true for yes. Asked only on a terminal.
+ask() {
+    local answer
+    ((assume_yes)) && return 0
+    if [[ ! -t 0 || ! -t 2 ]]; then
+        ((need_consent)) && return 1
+        return 0
+    fi
+    printf '%s [Y/n] ' "$1" >&2
+    read -r answer || return 1
+    [[ -z $answer || $answer == [Yy]* ]]
+}
+
+# free_mib PATH: free space where PATH is, or will be.
+free_mib() {
+    local path=$1
+    while [[ ! -e $path ]]; do path=$(dirname -- "$path"); done
+    df -Pm -- "$path" | awk 'NR == 2 { print $4 }'
+}
+
+# require_space MIB PATH WHAT
+require_space() {
+    local free
+    free=$(free_mib "$2")
+    if [[ $free =~ ^[0-9]+$ ]] && ((free < $1)); then
+        note "$3 needs about $1 MiB in $2, where $free MiB are free. Make room and start again."
+        return 1
+    fi
+}
+
+is_installed() { [[ $(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null) == installed ]]; }
+
+apt_knows() {
+    [[ -n $(apt-cache policy "$1" 2>/dev/null | awk '$1 == "Candidate:" && $2 != "(none)"') ]]
+}
+
+apt_update() {
+    ((apt_is_fresh)) && return 0
+    say "Reading the package lists (apt-get update)"
+    DEBIAN_FRONTEND=noninteractive apt-get -q update || return 1
+    apt_is_fresh=1
+}
+
+# choose 'A|B': the first one that is installed, else the first one apt knows, else the first.
+choose() {
+    local name names
+    IFS='|' read -ra names <<<"$1"
+    for name in "${names[@]}"; do is_installed "$name" && { say "$name"; return; }; done
+    for name in "${names[@]}"; do apt_knows "$name" && { say "$name"; return; }; done
+    say "${names[0]}"
+}
+
+# install_packages PURPOSE PACKAGE...: installs what is missing; a PACKAGE may be 'this|or-that'.
+# False when something is still missing; it has then said why and what to do.
+install_packages() {
+    local purpose=$1 spec name missing=() unknown=() plan size
+    shift
+    if ! have dpkg-query || ! have apt-get; then
+        note "this is not Debian (no apt): install by hand what $purpose needs: $*"
+        return 1
+    fi
+    for spec; do
+        name=$(choose "$spec")
+        is_installed "$name" || missing+=("$spec")
+    done
+    ((${#missing[@]})) || return 0
+
+    if ((no_install)); then
+        note "not installed, and --no-install was given. $purpose needs:"
+        note "    sudo apt-get install --no-install-recommends ${missing[*]%%|*}"
+        return 1
+    fi
+    if ! is_root; then
+        note "packages are missing, and only root can install them. $purpose needs:"
+        note "    sudo apt-get install --no-install-recommends ${missing[*]%%|*}"
+        return 1
+    fi
+
+    for spec in "${missing[@]}"; do
+        apt_knows "$(choose "$spec")" || { apt_update || true; break; }
+    done
+    local wanted=()
+    for spec in "${missing[@]}"; do
+        name=$(choose "$spec")
+        if apt_knows "$name"; then wanted+=("$name"); else unknown+=("$name"); fi
+    done
+
+    if ((${#wanted[@]})); then
+        say "To install for $purpose: ${wanted[*]}"
+        plan=$(apt-get -s install --no-install-recommends "${wanted[@]}" 2>&1) || {
+            # Lists that are too old name packages that no longer fit together.
+            apt_update || true
+            plan=$(apt-get -s install --no-install-recommends "${wanted[@]}" 2>&1) || {
+                printf '%s\n' "$plan" >&2
+                note "apt cannot install them: see above"
+                return 1
+            }
+        }
+        if grep -q '^Inst linux-image' <<<"$plan"; then
+            note "apt would install a kernel along with them, which this script never does. Stopped."
+            return 1
+        fi
+        size=$(awk '/newly installed/ { print $3 }' <<<"$plan")
+        ask "Install ${size:-the} packages with apt-get now?" || {
+            note "not installed. To do it yourself:"
+            note "    sudo apt-get install --no-install-recommends ${wanted[*]}"
+            return 1
+        }
+        require_space 2000 /var "installing packages" || return 1
+        apt_install "${wanted[@]}" || {
+            { apt_update && apt_install "${wanted[@]}"; } || {
+                note "apt-get could not install them: see above"
+                return 1
+            }
+        }
+    fi
+    if ((${#unknown[@]})); then
+        note "apt does not know: ${unknown[*]} ($purpose needs them; try Debian 12, or 'apt-get update')"
+        return 1
+    fi
+}
+
+apt_install() {
+    local name
+    for name; do
+        [[ $name != linux-image* ]] || { note "refusing to install a kernel: $name"; return 1; }
+    done
+    local quiet=(-q)
+    [[ -t 1 ]] || quiet=(-qq -o Dpkg::Use-Pty=0)
+    DEBIAN_FRONTEND=noninteractive apt-get "${quiet[@]}" install -y --no-install-recommends "$@" </dev/null
+}
+
+# The packages that each part needs; one place for all scripts.
+guest_packages=(qemu-system-x86 busybox-static cpio kmod iproute2 rdma-core ibverbs-providers xz-utils)
+siw_packages=('gcc-12|gcc' make)
+fake_packages=(g++ meson ninja-build pkg-config python3 librdmacm-dev libibverbs-dev)
+test_packages=(catch2 'g++-11|g++' 'clang-14|clang' 'libclang-rt-14-dev|libclang-rt-dev' valgrind
+    librpma-dev python3-pyverbs)
+guest_test_packages=(rdmacm-utils ibverbs-utils)
