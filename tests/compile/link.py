@@ -1,0 +1,77 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Two translation units that each include every header link into one program, also when two compilers made them;
+the umbrella includes every public header."""
+
+import itertools
+import pathlib
+import subprocess
+
+import ring
+
+UMBRELLA = 'rdmacpp/rdmacpp.hpp'
+
+
+def object_file(compiler, names, body, target, include=ring.INCLUDE):
+    return compiler.run([*ring.flags('c++20', include), '-O0', '-c', '-o', str(target)], ring.including(names) + body)
+
+
+def link_two(first, second, names, directory, include=ring.INCLUDE):
+    """'' or what went wrong when two units of all headers were compiled, linked and run."""
+    one, two, program = (pathlib.Path(directory) / name for name in ('one.o', 'two.o', 'program'))
+    # The second unit takes the umbrella last and the others in reverse, so that no order is the only one that works.
+    for compiler, order, body, target in ((first, names, 'int two(); int main() { return two(); }\n', one),
+                                          (second, names[::-1], 'int two(); int two() { return 0; }\n', two)):
+        status, output = object_file(compiler, order, body, target, include)
+        if status != 0:
+            return f'{compiler}: does not compile\n{output}'
+    status, output = first.run([str(one), str(two), '-pthread', *ring.c_libraries(), '-o', str(program)])
+    if status != 0:
+        return f'does not link\n{output}'
+    status = subprocess.run([str(program)], check=False, timeout=60).returncode
+    return '' if status == 0 else f'the program ends with {status}'
+
+
+def missing_from_umbrella(names, umbrella_text):
+    listed = {name if angle else f'rdmacpp/{name}' for _, name, angle in ring.includes_of(umbrella_text)}
+    public = {name for name in names if not ring.is_detail(name)} - {UMBRELLA} - ring.ADAPTERS
+    return sorted(public - listed)
+
+
+def controls(tap, compiler):
+    with ring.scratch() as directory:
+        include = ring.write(directory, {'rdmacpp/good.hpp': '#pragma once\ninline int good() { return 0; }\n',
+                                         'rdmacpp/bad.hpp': '#pragma once\nint bad() { return 0; }\n'})
+        good = link_two(compiler, compiler, ['rdmacpp/good.hpp'], directory, include)
+        bad = link_two(compiler, compiler, ['rdmacpp/bad.hpp'], directory, include)
+        tap.check(not good and 'does not link' in bad and 'multiple definition' in bad,
+                  'control: a function that is not inline fails to link', f'good: {good}\nbad: {bad}')
+    text = '#include <rdmacpp/a.hpp>\n// #include <rdmacpp/b.hpp>\n#include "c.hpp"\n'
+    missing = missing_from_umbrella(['rdmacpp/a.hpp', 'rdmacpp/b.hpp', 'rdmacpp/c.hpp', 'rdmacpp/detail/d.hpp',
+                                     UMBRELLA], text)
+    tap.check(missing == ['rdmacpp/b.hpp'], 'control: a header missing from the umbrella is found', missing)
+
+
+def main():
+    found = ring.need_compilers()
+    tap = ring.Tap()
+    tap.skips()
+    controls(tap, found[0])
+    names = [name for name in ring.headers() if name not in ring.ADAPTERS]
+
+    pairs = [(compiler, compiler) for compiler in found] + list(itertools.combinations(found, 2))
+
+    def run(pair):
+        with ring.scratch() as directory:
+            return link_two(*pair, names, directory)
+
+    for (first, second), trouble in zip(pairs, ring.in_parallel(run, pairs)):
+        tap.check(not trouble, f'two units link: {first} and {second}', trouble)
+
+    missing = missing_from_umbrella(names, (ring.INCLUDE / UMBRELLA).read_text(encoding='utf-8'))
+    tap.check(not missing, 'the umbrella includes every public header', 'not included: ' + ', '.join(missing))
+    tap.done()
+
+
+if __name__ == '__main__':
+    main()
