@@ -19,7 +19,8 @@ namespace rdma::inline RDMACPP_ABI {
 
 /// An IPv4 or IPv6 address with its port: a value, big enough for any socket address that the kernel may return.
 ///
-/// No name is ever looked up here: addresses are numeric. An IPv6 link-local address carries its interface: `fe80::1%eth0`.
+/// No name is ever looked up here: addresses are numeric. An IPv6 link-local address carries its interface:
+/// `fe80::1%eth0`.
 class address {
 public:
     /// No address: family() is AF_UNSPEC.
@@ -122,7 +123,8 @@ public:
         case AF_UNSPEC: return true;
         case AF_INET: return a.v4().sin_addr.s_addr == b.v4().sin_addr.s_addr;
         case AF_INET6:
-            return std::memcmp(&a.v6().sin6_addr, &b.v6().sin6_addr, sizeof(in6_addr)) == 0 && a.scope_id() == b.scope_id();
+            return std::memcmp(&a.v6().sin6_addr, &b.v6().sin6_addr, sizeof(in6_addr)) == 0 &&
+                   a.scope_id() == b.scope_id();
         default: return std::memcmp(&a.storage_, &b.storage_, sizeof a.storage_) == 0;
         }
     }

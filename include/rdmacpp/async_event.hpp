@@ -23,7 +23,8 @@ public:
     /// No event.
     async_event() noexcept = default;
     async_event(async_event&& other) noexcept
-        : raw_(other.raw_), held_(std::exchange(other.held_, false)), node_(std::exchange(other.node_, nullptr)) {}
+        : raw_(other.raw_), node_(std::exchange(other.node_, nullptr)), born_in_(other.born_in_),
+          held_(std::exchange(other.held_, false)) {}
     /// Acks the event held before, at once.
     async_event& operator=(async_event&& other) noexcept {
         async_event(std::move(other)).swap(*this);
@@ -35,7 +36,7 @@ public:
     /// Acks now, rather than at the end of the scope.
     void ack() noexcept {
         detail::verbs_node* const node = std::exchange(node_, nullptr);
-        if (!std::exchange(held_, false) || (node && node->inherited()))
+        if (!std::exchange(held_, false) || born_in_ != detail::process::current())
             return;
         ::ibv_ack_async_event(&raw_);
         detail::unpin(node);
@@ -55,6 +56,7 @@ public:
         std::swap(raw_, other.raw_);
         std::swap(held_, other.held_);
         std::swap(node_, other.node_);
+        std::swap(born_in_, other.born_in_);
     }
     friend void swap(async_event& a, async_event& b) noexcept { a.swap(b); }
 
@@ -83,15 +85,18 @@ private:
     }
 
     ibv_async_event raw_{};
-    bool held_ = false;
     detail::verbs_node* node_ = nullptr;
+    unsigned born_in_ = detail::process::current();
+    bool held_ = false;
 };
 
 static_assert(!std::is_copy_constructible_v<async_event> && std::is_nothrow_move_constructible_v<async_event> &&
               std::is_nothrow_move_assignable_v<async_event>);
 
 /// The type, as libibverbs names it.
-inline std::string to_string(async_event const& event) { return event ? ::ibv_event_type_str(event.type()) : "no event"; }
+inline std::string to_string(async_event const& event) {
+    return event ? ::ibv_event_type_str(event.type()) : "no event";
+}
 
 inline async_event context_ref::try_get_async_event(std::error_code& ec) const noexcept {
     ec.clear();

@@ -27,18 +27,18 @@ struct connection_info {
     std::uint8_t responder_resources; ///< RDMA reads the peer takes from us.
     std::uint8_t initiator_depth;     ///< RDMA reads the peer may send us.
     std::uint8_t flow_control;
-    std::uint8_t retry_count;         ///< Only in a CONNECT_REQUEST.
+    std::uint8_t retry_count; ///< Only in a CONNECT_REQUEST.
     std::uint8_t rnr_retry_count;
     bool srq;
-    std::uint32_t qp_num;             ///< The peer's QP number.
+    std::uint32_t qp_num; ///< The peer's QP number.
 };
 
 /// An event of an event channel: owned, move-only, acked exactly once.
 ///
-/// While it is held it pins every id it names: an id dropped meanwhile is disconnected at once and destroyed with the ack, so
-/// no order of destruction hangs. It may outlive its id, its listener and the channel object, be moved anywhere, and be acked
-/// on any thread. A CONNECT_REQUEST owns the new id until take_id(): if nobody takes it, the connection is rejected and the
-/// id destroyed with the event.
+/// While it is held it pins every id it names: an id dropped meanwhile is disconnected at once and destroyed with the
+/// ack, so no order of destruction hangs. It may outlive its id, its listener and the channel object, be moved
+/// anywhere, and be acked on any thread. A CONNECT_REQUEST owns the new id until take_id(): if nobody takes it, the
+/// connection is rejected and the id destroyed with the event.
 ///
 /// Every observer needs an event that is held: not moved from, acked or released (checked by RDMACPP_ASSERT).
 class [[nodiscard]] cm_event {
@@ -78,8 +78,8 @@ public:
         channel->unref(); // the pins keep it
     }
 
-    /// Acks now (rdma_ack_cm_event), rather than at the end of the scope: releases the ids, and a listener's port. Views of
-    /// private data die with it. Nothing happens on an empty event.
+    /// Acks now (rdma_ack_cm_event), rather than at the end of the scope: releases the ids, and a listener's port.
+    /// Views of private data die with it. Nothing happens on an empty event.
     void ack() noexcept {
         if (held_.raw)
             detail::channel_state::of(held_).ack(std::exchange(held_, {}));
@@ -104,7 +104,8 @@ public:
     /// The raw status, as C gave it: 0, a negative errno, a transport's reject reason, or something librdmacm made up.
     int status() const noexcept { return raw().status; }
 
-    /// The status, interpreted by event type, sign and transport: no error, an errno, a reject_reason, or errc::unspecified.
+    /// The status, interpreted by event type, sign and transport: no error, an errno, a reject_reason, or
+    /// errc::unspecified.
     std::error_code error() const noexcept;
 
     /// The id that the event is about: for a CONNECT_REQUEST the new one. It stays valid while the event is held.
@@ -121,8 +122,9 @@ public:
     /// The twin of take_id(): empty on failure.
     [[nodiscard]] cm_id take_id(std::error_code& ec) noexcept;
 
-    /// The private data of the peer, in place: valid until the event is acked. Its size is an upper bound, see private_data.
-    /// Empty when the event carries none: a rejection made by the network, or by a kernel, has no bytes of an application.
+    /// The private data of the peer, in place: valid until the event is acked. Its size is an upper bound, see
+    /// private_data. Empty when the event carries none: a rejection made by the network, or by a kernel, has no bytes
+    /// of an application.
     std::span<std::byte const> private_data() const& noexcept;
     std::span<std::byte const> private_data() const&& = delete;
 
@@ -141,12 +143,12 @@ public:
         return value;
     }
 
-    /// The peer's parameters, for a CONNECT_REQUEST, CONNECT_RESPONSE or ESTABLISHED of a connected id; never the misread
-    /// datagram half of C's union.
+    /// The peer's parameters, for a CONNECT_REQUEST, CONNECT_RESPONSE or ESTABLISHED of a connected id; never the
+    /// misread datagram half of C's union.
     std::optional<connection_info> param() const noexcept;
 
-    /// The address vector, QP number and key to send datagrams to, for an ESTABLISHED of a datagram id, a CONNECT_REQUEST or
-    /// a MULTICAST_JOIN.
+    /// The address vector, QP number and key to send datagrams to, for an ESTABLISHED of a datagram id, a
+    /// CONNECT_REQUEST or a MULTICAST_JOIN.
     std::optional<rdma_ud_param> ud_param() const noexcept;
 
 private:
@@ -163,7 +165,8 @@ private:
                                  detail::stop_token const& stop, wait_options options, std::error_code& ec) noexcept {
         return channel.get(event.held_, until, stop, options, ec);
     }
-    static bool try_receive(channel_type& channel, cm_event& event, wait_options options, std::error_code& ec) noexcept {
+    static bool try_receive(channel_type& channel, cm_event& event, wait_options options,
+                            std::error_code& ec) noexcept {
         return channel.try_get(event.held_, options, ec);
     }
 
@@ -230,7 +233,9 @@ inline std::span<std::byte const> cm_event::private_data() const& noexcept {
     auto const& param = raw().param;
     void const* const bytes = is_datagram() ? param.ud.private_data : param.conn.private_data;
     std::size_t const size = is_datagram() ? param.ud.private_data_len : param.conn.private_data_len;
-    return bytes ? std::span(static_cast<std::byte const*>(bytes), size) : std::span<std::byte const>();
+    if (!bytes)
+        return {};
+    return {static_cast<std::byte const*>(bytes), size};
 }
 
 inline std::optional<connection_info> cm_event::param() const noexcept {
@@ -254,7 +259,9 @@ inline std::optional<rdma_ud_param> cm_event::ud_param() const noexcept {
     case cm_event_type::multicast_join: break;
     default: return std::nullopt;
     }
-    return is_datagram() ? std::optional(raw().param.ud) : std::nullopt;
+    if (!is_datagram())
+        return std::nullopt;
+    return raw().param.ud;
 }
 
 inline std::string to_string(cm_event const& event) {

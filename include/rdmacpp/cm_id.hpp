@@ -6,6 +6,7 @@
 #include "cm_id_ref.hpp"
 #include "conn_param.hpp"
 #include "context.hpp"
+#include "detail/id_qp_nodes.hpp"
 #include "event_channel.hpp"
 #include "pd.hpp"
 #include "qp.hpp"
@@ -22,13 +23,14 @@ namespace rdma::inline RDMACPP_ABI {
 
 /// An owned rdma_cm_id: listener, or one end of a connection.
 ///
-/// It may be dropped at any time, on any thread, whatever events of it are held, by whom ever: the peer is told at once, the
-/// QP goes at once, and rdma_destroy_id runs with the last ack. It keeps its event channel alive. Operations start something
-/// whose outcome arrives as an event; none waits (but see connect). One thread at a time may use one id.
+/// It may be dropped at any time, on any thread, whatever events of it are held, by whom ever: the peer is told at
+/// once, the QP goes at once, and rdma_destroy_id runs with the last ack. It keeps its event channel alive. Operations
+/// start something whose outcome arrives as an event; none waits (but see connect). One thread at a time may use one
+/// id.
 ///
-/// Every function that calls C throws rdma::error with the errno of the C function, and has a `noexcept` twin with a trailing
-/// std::error_code&. Used when empty, it fails with errc::empty_handle; before a device is bound, where librdmacm would crash,
-/// with errc::not_bound. Neither calls C.
+/// Every function that calls C throws rdma::error with the errno of the C function, and has a `noexcept` twin with a
+/// trailing std::error_code&. Used when empty, it fails with errc::empty_handle; before a device is bound, where
+/// librdmacm would crash, with errc::not_bound. Neither calls C.
 class [[nodiscard]] cm_id : public cm_id_base {
 public:
     /// Empty.
@@ -40,8 +42,8 @@ public:
         cm_id(std::move(other)).swap(*this);
         return *this;
     }
-    /// Drops the id (rdma_destroy_id, now or with the last ack). Never throws, never waits for an ack. On iWARP the kernel
-    /// holds the destroy of an id in mid-connect until the peer answers or its timeout passes (siw: 10 s).
+    /// Drops the id (rdma_destroy_id, now or with the last ack). Never throws, never waits for an ack. On iWARP the
+    /// kernel holds the destroy of an id in mid-connect until the peer answers or its timeout passes (siw: 10 s).
     ~cm_id() {
         if (record_)
             record_->channel->drop(*record_);
@@ -69,7 +71,8 @@ public:
     }
 #endif
     /// The twins of the constructors: empty on failure.
-    cm_id(event_channel_ref channel, rdma::port_space ps, std::error_code& ec) noexcept : cm_id(channel, ps, nullptr, ec) {}
+    cm_id(event_channel_ref channel, rdma::port_space ps, std::error_code& ec) noexcept
+        : cm_id(channel, ps, nullptr, ec) {}
     cm_id(event_channel_ref channel, rdma::port_space ps, void* user_context, std::error_code& ec) noexcept;
     cm_id(adopt_t, event_channel_ref channel, rdma_cm_id* raw, std::error_code& ec) noexcept;
 
@@ -81,7 +84,8 @@ public:
     }
     friend void swap(cm_id& a, cm_id& b) noexcept { a.swap(b); }
 
-    /// Gives the C id back, with its QP; takes no lock and makes no C call. Events of it are still delivered and counted.
+    /// Gives the C id back, with its QP; takes no lock and makes no C call. Events of it are still delivered and
+    /// counted.
     [[nodiscard]] rdma_cm_id* release() noexcept {
         if (record_)
             record_->channel->release_id(*std::exchange(record_, nullptr));
@@ -102,33 +106,57 @@ public:
     /// The CQs that librdmacm made for its QP, if create_qp was given none, and their channels.
     cq_ref send_cq() const noexcept { return record_ ? view(record_->send_cq) : cq_ref(); }
     cq_ref recv_cq() const noexcept { return record_ ? view(record_->recv_cq) : cq_ref(); }
-    comp_channel_ref send_cq_channel() const noexcept { return record_ ? view_channel(record_->send_cq) : comp_channel_ref(); }
-    comp_channel_ref recv_cq_channel() const noexcept { return record_ ? view_channel(record_->recv_cq) : comp_channel_ref(); }
+    comp_channel_ref send_cq_channel() const noexcept {
+        return record_ ? view_channel(record_->send_cq) : comp_channel_ref();
+    }
+    comp_channel_ref recv_cq_channel() const noexcept {
+        return record_ ? view_channel(record_->recv_cq) : comp_channel_ref();
+    }
 
     // ---- What it does --------------------------------------------------------------------------------------------
 
 #if RDMACPP_EXCEPTIONS
-    /// Binds it to a local address (rdma_bind_addr); port 0 lets the system choose. A specific address binds a device, too.
+    /// Binds it to a local address (rdma_bind_addr); port 0 lets the system choose. A specific address binds a device,
+    /// too.
     /// @throws rdma::error errc::bad_address for the empty one; EADDRINUSE, EADDRNOTAVAIL, ENODEV …
-    void bind(address const& local) { thrown([&](auto& ec) { bind(local, ec); }, "rdma_bind_addr", to_string(local)); }
+    void bind(address const& local) {
+        std::error_code ec;
+        bind(local, ec);
+        if (ec)
+            detail::throw_error(ec, "rdma_bind_addr", to_string(local));
+    }
 
-    /// Listens for connection requests (rdma_listen). @param backlog how many may queue; 0: as many as the system allows
-    void listen(int backlog = 0) { thrown([&](auto& ec) { listen(backlog, ec); }, "rdma_listen"); }
+    /// Listens for connection requests (rdma_listen). @param backlog how many may queue; 0: as many as the system
+    /// allows
+    void listen(int backlog = 0) {
+        std::error_code ec;
+        listen(backlog, ec);
+        if (ec)
+            detail::throw_error(ec, "rdma_listen");
+    }
 
     /// Resolves the peer's address to a local device (rdma_resolve_addr): leads to ADDR_RESOLVED or ADDR_ERROR.
     /// @throws rdma::error errc::bad_address, errc::family_mismatch; ENODEV if no RDMA device leads there …
     void resolve_addr(address const& peer, timeout limit = std::chrono::seconds(2)) {
-        thrown([&](auto& ec) { resolve_addr(peer, limit, ec); }, "rdma_resolve_addr", to_string(peer));
+        std::error_code ec;
+        resolve_addr(peer, limit, ec);
+        if (ec)
+            detail::throw_error(ec, "rdma_resolve_addr", to_string(peer));
     }
     /// The same, from a given local address, whose port may be 0.
     void resolve_addr(address const& local, address const& peer, timeout limit = std::chrono::seconds(2)) {
-        thrown([&](auto& ec) { resolve_addr(local, peer, limit, ec); }, "rdma_resolve_addr",
-               to_string(local) + ", " + to_string(peer));
+        std::error_code ec;
+        resolve_addr(local, peer, limit, ec);
+        if (ec)
+            detail::throw_error(ec, "rdma_resolve_addr", to_string(local) + ", " + to_string(peer));
     }
 
     /// Finds the route to the peer (rdma_resolve_route): leads to ROUTE_RESOLVED or ROUTE_ERROR. Needs ADDR_RESOLVED.
     void resolve_route(timeout limit = std::chrono::seconds(2)) {
-        thrown([&](auto& ec) { resolve_route(limit, ec); }, "rdma_resolve_route");
+        std::error_code ec;
+        resolve_route(limit, ec);
+        if (ec)
+            detail::throw_error(ec, "rdma_resolve_route");
     }
 
     /// Makes its QP (rdma_create_qp), on its default PD, or on one of the same device; what is used is kept alive.
@@ -136,35 +164,53 @@ public:
     /// @throws rdma::error errc::qp_exists; std::errc::not_enough_memory; EINVAL …
     qp_cap create_qp(qp_init_attr const& attr) { return create_qp(pd_ref(), attr); }
     qp_cap create_qp(pd_ref protection, qp_init_attr const& attr) {
-        qp_cap granted;
-        thrown([&](auto& ec) { granted = create_qp(protection, attr, ec); }, "rdma_create_qp");
+        std::error_code ec;
+        qp_cap const granted = create_qp(protection, attr, ec);
+        if (ec)
+            detail::throw_error(ec, "rdma_create_qp");
         return granted;
     }
 
-    /// Asks the peer for a connection (rdma_connect): leads to ESTABLISHED, REJECTED, UNREACHABLE or CONNECT_ERROR, to a dead
-    /// host only after 102 seconds, unless the id is dropped. Needs ROUTE_RESOLVED and, for all but self-managed QPs, a QP.
-    /// Post receives first. On iWARP it may block inside the call, and the connecting side must send the first message.
+    /// Asks the peer for a connection (rdma_connect): leads to ESTABLISHED, REJECTED, UNREACHABLE or CONNECT_ERROR, to
+    /// a dead host only after 102 seconds, unless the id is dropped. Needs ROUTE_RESOLVED and, for all but self-managed
+    /// QPs, a QP. Post receives first. On iWARP it may block inside the call, and the connecting side must send the
+    /// first message.
     /// @throws rdma::error errc::private_data_too_long, errc::private_data_iwarp, errc::retry_count_out_of_range
     void connect(conn_param const& param = {}) {
-        thrown([&](auto& ec) { connect(param, ec); }, "rdma_connect", describe(param));
+        std::error_code ec;
+        connect(param, ec);
+        if (ec)
+            detail::throw_error(ec, "rdma_connect", describe(param));
     }
 
-    /// Accepts the request that brought the id (rdma_accept): leads to ESTABLISHED. Make the QP and post receives first. After
-    /// a failure the kernel has rejected the peer already; the id is still to be dropped.
+    /// Accepts the request that brought the id (rdma_accept): leads to ESTABLISHED. Make the QP and post receives
+    /// first. After a failure the kernel has rejected the peer already; the id is still to be dropped.
     /// @throws rdma::error errc::not_a_request on any other id; errc::private_data_too_long and as for connect
     void accept(conn_param const& param = {}) {
-        thrown([&](auto& ec) { accept(param, ec); }, "rdma_accept", describe(param));
+        std::error_code ec;
+        accept(param, ec);
+        if (ec)
+            detail::throw_error(ec, "rdma_accept", describe(param));
     }
 
-    /// Rejects the request that brought the id (rdma_reject). The id is still to be dropped; dropping it undecided rejects, too.
+    /// Rejects the request that brought the id (rdma_reject). The id is still to be dropped; dropping it undecided
+    /// rejects, too.
     /// @throws rdma::error errc::not_a_request on any other id (librdmacm would block for 102 s in a later destroy);
     ///         errc::private_data_too_long, errc::private_data_iwarp
     void reject(std::span<std::byte const> private_data = {}) {
-        thrown([&](auto& ec) { reject(private_data, ec); }, "rdma_reject", std::to_string(private_data.size()) + " bytes");
+        std::error_code ec;
+        reject(private_data, ec);
+        if (ec)
+            detail::throw_error(ec, "rdma_reject", std::to_string(private_data.size()) + " bytes");
     }
 
     /// Ends the connection (rdma_disconnect): leads to DISCONNECTED here and there; the QP goes into its error state.
-    void disconnect() { thrown([&](auto& ec) { disconnect(ec); }, "rdma_disconnect"); }
+    void disconnect() {
+        std::error_code ec;
+        disconnect(ec);
+        if (ec)
+            detail::throw_error(ec, "rdma_disconnect");
+    }
 
     /// Destroys the id now, and its QP (rdma_destroy_id); empty afterwards. On an error it keeps the id.
     /// @throws rdma::error std::errc::resource_deadlock_would_occur while events of it are held, saying how many;
@@ -176,19 +222,40 @@ public:
     }
 
     /// Type of service of its packets (RDMA_OPTION_ID_TOS); before connecting.
-    void set_tos(std::uint8_t tos) { thrown([&](auto& ec) { set_tos(tos, ec); }, "rdma_set_option", "tos"); }
+    void set_tos(std::uint8_t tos) {
+        std::error_code ec;
+        set_tos(tos, ec);
+        if (ec)
+            detail::throw_error(ec, "rdma_set_option", "tos");
+    }
     /// Allows binding to a port in use (RDMA_OPTION_ID_REUSEADDR); before bind.
-    void set_reuse_addr(bool on) { thrown([&](auto& ec) { set_reuse_addr(on, ec); }, "rdma_set_option", "reuse_addr"); }
+    void set_reuse_addr(bool on) {
+        std::error_code ec;
+        set_reuse_addr(on, ec);
+        if (ec)
+            detail::throw_error(ec, "rdma_set_option", "reuse_addr");
+    }
     /// Keeps an IPv6 wildcard listener from IPv4 (RDMA_OPTION_ID_AFONLY); before bind.
-    void set_af_only(bool on) { thrown([&](auto& ec) { set_af_only(on, ec); }, "rdma_set_option", "af_only"); }
+    void set_af_only(bool on) {
+        std::error_code ec;
+        set_af_only(on, ec);
+        if (ec)
+            detail::throw_error(ec, "rdma_set_option", "af_only");
+    }
     /// The QP's local ACK timeout: 4.096 us * 2^exponent (RDMA_OPTION_ID_ACK_TIMEOUT); before connect or accept.
     void set_ack_timeout(std::uint8_t exponent) {
-        thrown([&](auto& ec) { set_ack_timeout(exponent, ec); }, "rdma_set_option", "ack_timeout");
+        std::error_code ec;
+        set_ack_timeout(exponent, ec);
+        if (ec)
+            detail::throw_error(ec, "rdma_set_option", "ack_timeout");
     }
     /// Any other option of rdma_set_option, by its level and name in C.
     void set_option(int level, int name, std::span<std::byte const> value) {
-        thrown([&](auto& ec) { set_option(level, name, value, ec); }, "rdma_set_option",
-               "level " + std::to_string(level) + ", option " + std::to_string(name));
+        std::error_code ec;
+        set_option(level, name, value, ec);
+        if (ec)
+            detail::throw_error(ec, "rdma_set_option",
+                                "level " + std::to_string(level) + ", option " + std::to_string(name));
     }
 #endif
 
@@ -197,7 +264,9 @@ public:
     void listen(std::error_code& ec) noexcept { listen(0, ec); }
     void resolve_addr(address const& peer, timeout limit, std::error_code& ec) noexcept;
     void resolve_addr(address const& local, address const& peer, timeout limit, std::error_code& ec) noexcept;
-    void resolve_addr(address const& peer, std::error_code& ec) noexcept { resolve_addr(peer, std::chrono::seconds(2), ec); }
+    void resolve_addr(address const& peer, std::error_code& ec) noexcept {
+        resolve_addr(peer, std::chrono::seconds(2), ec);
+    }
     void resolve_route(timeout limit, std::error_code& ec) noexcept;
     void resolve_route(std::error_code& ec) noexcept { resolve_route(std::chrono::seconds(2), ec); }
     qp_cap create_qp(pd_ref protection, qp_init_attr const& attr, std::error_code& ec) noexcept;
@@ -210,16 +279,26 @@ public:
     void reject(std::error_code& ec) noexcept { reject({}, ec); }
     void disconnect(std::error_code& ec) noexcept;
     void destroy(std::error_code& ec) noexcept { destroy_unless_held(ec); }
-    void set_tos(std::uint8_t tos, std::error_code& ec) noexcept { set(RDMA_OPTION_ID_TOS, tos, ec); }
-    void set_reuse_addr(bool on, std::error_code& ec) noexcept { set(RDMA_OPTION_ID_REUSEADDR, int{on}, ec); }
-    void set_af_only(bool on, std::error_code& ec) noexcept { set(RDMA_OPTION_ID_AFONLY, int{on}, ec); }
-    void set_ack_timeout(std::uint8_t exponent, std::error_code& ec) noexcept {
-        set(RDMA_OPTION_ID_ACK_TIMEOUT, exponent, ec);
+    void set_tos(std::uint8_t tos, std::error_code& ec) noexcept {
+        set(RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &tos, sizeof tos, ec);
     }
-    void set_option(int level, int name, std::span<std::byte const> value, std::error_code& ec) noexcept;
+    void set_reuse_addr(bool on, std::error_code& ec) noexcept {
+        int const value = on;
+        set(RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &value, sizeof value, ec);
+    }
+    void set_af_only(bool on, std::error_code& ec) noexcept {
+        int const value = on;
+        set(RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &value, sizeof value, ec);
+    }
+    void set_ack_timeout(std::uint8_t exponent, std::error_code& ec) noexcept {
+        set(RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &exponent, sizeof exponent, ec);
+    }
+    void set_option(int level, int name, std::span<std::byte const> value, std::error_code& ec) noexcept {
+        set(level, name, value.data(), value.size(), ec);
+    }
 
-    /// Destroys its QP, if it has one, now or with the last event of it; and librdmacm's CQs with it. A failure is told to the
-    /// diagnostic handler. The id's default PD is its PD again.
+    /// Destroys its QP, if it has one, now or with the last event of it; and librdmacm's CQs with it. A failure is told
+    /// to the diagnostic handler. The id's default PD is its PD again.
     void destroy_qp() noexcept {
         if (record_)
             detail::unpin(record_->channel->unhook_qp(*record_));
@@ -258,20 +337,9 @@ private:
     /// C takes the address by a pointer to non-const, and only reads it.
     static sockaddr* to_c(address const& a) noexcept { return const_cast<sockaddr*>(a.native_handle()); }
 
-    template <class T>
-    void set(int name, T value, std::error_code& ec) noexcept {
-        set_option(RDMA_OPTION_ID, name, std::as_bytes(std::span(&value, 1)), ec);
-    }
+    void set(int level, int name, void const* value, std::size_t size, std::error_code& ec) noexcept;
 
 #if RDMACPP_EXCEPTIONS
-    /// Every throwing form: the twin, plus one throw.
-    template <class Twin>
-    static void thrown(Twin&& twin, char const* function, std::string const& arguments = {}) {
-        std::error_code ec;
-        twin(ec);
-        if (ec) [[unlikely]]
-            detail::throw_error(ec, function, arguments);
-    }
     static std::string describe(conn_param const& p) {
         return std::to_string(p.private_data.size()) + " bytes of private data, retry_count " +
                std::to_string(p.retry_count) + ", rnr_retry_count " + std::to_string(p.rnr_retry_count);
@@ -308,12 +376,22 @@ inline cm_id::cm_id(adopt_t, event_channel_ref channel, rdma_cm_id* raw, std::er
         ec = errc::empty_handle;
         return;
     }
+    detail::id_qp_nodes nodes(raw && raw->send_cq, raw && raw->recv_cq); // in case C made a QP
+    if (!nodes.complete) {
+        ec = detail::system_error_code(ENOMEM);
+        return;
+    }
     detail::channel_state* const state = detail::channel_state::borrow(channel.native_handle(), ec);
     if (!state)
         return;
     record_ = state->adopt_id(raw, ec);
-    raw_ = record_ ? raw : nullptr;
     state->unref();
+    if (!record_)
+        return;
+    raw_ = raw;
+    record_->take_qp_back();
+    if (raw->qp && !record_->qp)
+        nodes.adopt(*record_);
 }
 
 inline pd_ref cm_id::pd() const noexcept {
@@ -344,7 +422,8 @@ inline void cm_id::resolve_addr(address const& peer, timeout limit, std::error_c
     resolve_addr(address(), peer, limit, ec);
 }
 
-inline void cm_id::resolve_addr(address const& local, address const& peer, timeout limit, std::error_code& ec) noexcept {
+inline void cm_id::resolve_addr(address const& local, address const& peer, timeout limit,
+                                std::error_code& ec) noexcept {
     if (!ready(ec))
         return;
     sa_family_t const bound = local.family() != AF_UNSPEC ? local.family() : local_addr().family();
@@ -353,8 +432,8 @@ inline void cm_id::resolve_addr(address const& local, address const& peer, timeo
     else if (bound != AF_UNSPEC && bound != peer.family())
         ec = errc::family_mismatch;
     else
-        ec = detail::check_errno(::rdma_resolve_addr(raw_, local.family() != AF_UNSPEC ? to_c(local) : nullptr, to_c(peer),
-                                                     limit.as_int()));
+        ec = detail::check_errno(
+            ::rdma_resolve_addr(raw_, local.family() != AF_UNSPEC ? to_c(local) : nullptr, to_c(peer), limit.as_int()));
 }
 
 inline void cm_id::resolve_route(timeout limit, std::error_code& ec) noexcept {
@@ -443,65 +522,10 @@ inline std::uint32_t cm_id::destroy_unless_held(std::error_code& ec) noexcept {
     return held;
 }
 
-inline void cm_id::set_option(int level, int name, std::span<std::byte const> value, std::error_code& ec) noexcept {
-    if (ready(ec))
-        ec = detail::check_errno(
-            ::rdma_set_option(raw_, level, name, const_cast<std::byte*>(value.data()), value.size()));
+inline void cm_id::set(int level, int name, void const* value, std::size_t size, std::error_code& ec) noexcept {
+    if (ready(ec)) // C takes the value by a pointer to non-const, and only reads it
+        ec = detail::check_errno(::rdma_set_option(raw_, level, name, const_cast<void*>(value), size));
 }
-
-namespace detail {
-
-/// The nodes of a QP and of the CQs that librdmacm makes for it: made before the C call, since nothing may fail after it.
-struct qp_nodes {
-    struct with_channel {
-        comp_channel_node* channel = nullptr;
-        cq_node* cq = nullptr;
-    };
-
-    qp_nodes(bool own_send_cq, bool own_recv_cq) noexcept {
-        complete = (qp = new (std::nothrow) qp_node) != nullptr;
-        for (with_channel* const own : {own_send_cq ? &send : nullptr, own_recv_cq ? &recv : nullptr})
-            if (own) {
-                own->channel = new (std::nothrow) comp_channel_node;
-                own->cq = new (std::nothrow) cq_node;
-                complete = complete && own->channel && own->cq;
-            }
-    }
-    qp_nodes(qp_nodes const&) = delete;
-    qp_nodes& operator=(qp_nodes const&) = delete;
-    ~qp_nodes() {
-        delete qp;
-        for (with_channel const& left : {send, recv}) {
-            delete left.cq;
-            delete left.channel;
-        }
-    }
-
-    /// Gives the nodes of a CQ and its channel their life; they are kept alive by whoever pins the CQ.
-    static cq_node* open(with_channel& own, ibv_cq* cq, ibv_comp_channel* channel, pinnable* id) noexcept {
-        if (!own.cq || !cq)
-            return nullptr;
-        int flags;
-        set_nonblocking(channel->fd, flags);
-        own.channel->open(channel, id);
-        own.cq->channel = own.channel;
-        own.cq->open(cq, own.channel);
-        unpin(std::exchange(own.channel, nullptr));
-        return std::exchange(own.cq, nullptr);
-    }
-
-    struct qp_node : verbs_node {
-        qp_node() noexcept
-            : verbs_node(&verbs_node::last<qp_node>,
-                         [](void* p) noexcept { return ::ibv_destroy_qp(static_cast<ibv_qp*>(p)); }, "ibv_destroy_qp") {}
-    };
-
-    qp_node* qp = nullptr;
-    with_channel send, recv;
-    bool complete = false;
-};
-
-} // namespace detail
 
 inline qp_cap cm_id::create_qp(pd_ref protection, qp_init_attr const& attr, std::error_code& ec) noexcept {
     if (!ready(ec, true))
@@ -510,7 +534,7 @@ inline qp_cap cm_id::create_qp(pd_ref protection, qp_init_attr const& attr, std:
         ec = errc::qp_exists;
         return {};
     }
-    detail::qp_nodes nodes(!attr.send_cq, !attr.recv_cq);
+    detail::id_qp_nodes nodes(!attr.send_cq, !attr.recv_cq);
     if (!nodes.complete) {
         ec = detail::system_error_code(ENOMEM);
         return {};
@@ -526,16 +550,7 @@ inline qp_cap cm_id::create_qp(pd_ref protection, qp_init_attr const& attr, std:
     ibv_pd* const before = raw_->pd;
     if ((ec = detail::check_errno(::rdma_create_qp(raw_, protection.native_handle(), &c))))
         return {};
-
-    record_->default_pd = before;
-    record_->send_cq = detail::qp_nodes::open(nodes.send, raw_->send_cq, raw_->send_cq_channel, record_);
-    record_->recv_cq = detail::qp_nodes::open(nodes.recv, raw_->recv_cq, raw_->recv_cq_channel, record_);
-    detail::cq_node* const sends = attr.send_cq ? attr.send_cq.node_ : record_->send_cq;
-    detail::cq_node* const receives = attr.recv_cq ? attr.recv_cq.node_ : record_->recv_cq;
-    record_->qp = std::exchange(nodes.qp, nullptr);
-    record_->qp->open(raw_->qp, protection.keeper_, sends, receives, record_);
-    detail::unpin(record_->send_cq); // only the QP, and what the program makes with it, keeps it
-    detail::unpin(record_->recv_cq);
+    nodes.hook(*record_, before, protection.keeper_, attr.send_cq.node_, attr.recv_cq.node_);
     return {c.cap.max_send_wr, c.cap.max_recv_wr, c.cap.max_send_sge, c.cap.max_recv_sge, c.cap.max_inline_data};
 }
 

@@ -29,8 +29,8 @@ public:
             raw_->context = context;
     }
 
-    /// The local address (rdma_get_local_addr); empty before bind or resolve_addr. The port is in host byte order, and the
-    /// real one after listening on port 0.
+    /// The local address (rdma_get_local_addr); empty before bind or resolve_addr. The port is in host byte order, and
+    /// the real one after listening on port 0.
     address local_addr() const noexcept { return raw_ ? address(::rdma_get_local_addr(raw_)) : address(); }
 
     /// The peer's address (rdma_get_peer_addr); empty before resolve_addr, and for a listener.
@@ -54,9 +54,9 @@ protected:
     rdma_cm_id* raw_ = nullptr;
 };
 
-/// A borrowed id, as an event names it: a key for maps, and good for logs. It owns nothing and cannot turn into an owner.
-/// Comparing and hashing work also after the id is gone; everything else needs it alive, as it is while an event that names
-/// it is held.
+/// A borrowed id, as an event names it: a key for maps, and good for logs. It owns nothing and cannot turn into an
+/// owner. Comparing and hashing work also after the id is gone; everything else needs it alive, as it is while an event
+/// that names it is held.
 class cm_id_ref : public cm_id_base {
 public:
     cm_id_ref() noexcept = default;

@@ -14,7 +14,8 @@
 
 namespace rdma::inline RDMACPP_ABI {
 
-/// A borrowed completion channel: of a comp_channel, or one that librdmacm made for an id. It cannot turn into an owner.
+/// A borrowed completion channel: of a comp_channel, or one that librdmacm made for an id. It cannot turn into an
+/// owner.
 class comp_channel_ref : public event_source<comp_channel_ref, cq_event> {
 public:
     comp_channel_ref() noexcept = default;
@@ -84,7 +85,8 @@ public:
         if (!context)
             ec = errc::not_bound;
         else
-            make(ec, context.id_, nullptr, [&]() noexcept { return ::ibv_create_comp_channel(context.native_handle()); });
+            make(ec, context.id_, nullptr,
+                 [&]() noexcept { return ::ibv_create_comp_channel(context.native_handle()); });
         set_flags(O_NONBLOCK, 0);
     }
     /// The twin of the adopting constructor: empty on failure.
@@ -112,7 +114,7 @@ private:
     detail::comp_channel_node* channel() const noexcept { return node_; }
 
     void set_flags(int set, int clear) const noexcept {
-        if (raw_)
+        if (raw_ && node_ && !node_->inherited()) // a forked child shares the description with its parent
             ::fcntl(raw_->fd, F_SETFL, (::fcntl(raw_->fd, F_GETFL) | set) & ~clear);
     }
 };

@@ -19,16 +19,18 @@ inline constexpr std::uint8_t device_maximum = 0xFF;
 
 /// The parameters of a connection (rdma_conn_param). The defaults are those that librdmacm uses when it is given none.
 ///
-/// The bytes of private_data are only read during the call; more than the transport carries is an error, never truncated.
+/// The bytes of private_data are only read during the call; more than the transport carries is an error, never
+/// truncated.
 struct conn_param {
-    std::span<std::byte const> private_data = {};          ///< At most 255 bytes; see private_data_limit for each operation.
-    std::uint8_t responder_resources = device_maximum;     ///< RDMA reads the peer may have in flight towards us; 0 forbids them.
-    std::uint8_t initiator_depth = device_maximum;         ///< RDMA reads we may have in flight; 0 forbids them.
-    std::uint8_t flow_control = 0;                         ///< Whether hardware flow control is available.
-    std::uint8_t retry_count = 7;                          ///< Transport retries, 0 to 7 (ignored by accept).
-    std::uint8_t rnr_retry_count = infinite_rnr_retry;     ///< Retries when the peer has no receive posted, 0 to 7.
-    bool srq = false;                                      ///< Only with a QP number: that QP has a shared receive queue.
-    std::uint32_t qp_num = 0;                              ///< Only for an id without a QP of its own.
+    std::span<std::byte const> private_data = {}; ///< At most 255 bytes; see private_data_limit for each operation.
+    std::uint8_t responder_resources =
+        device_maximum; ///< RDMA reads the peer may have in flight towards us; 0 forbids them.
+    std::uint8_t initiator_depth = device_maximum;     ///< RDMA reads we may have in flight; 0 forbids them.
+    std::uint8_t flow_control = 0;                     ///< Whether hardware flow control is available.
+    std::uint8_t retry_count = 7;                      ///< Transport retries, 0 to 7 (ignored by accept).
+    std::uint8_t rnr_retry_count = infinite_rnr_retry; ///< Retries when the peer has no receive posted, 0 to 7.
+    bool srq = false;                                  ///< Only with a QP number: that QP has a shared receive queue.
+    std::uint32_t qp_num = 0;                          ///< Only for an id without a QP of its own.
 };
 
 } // namespace rdma::inline RDMACPP_ABI

@@ -28,7 +28,8 @@ enum class transport_type {
 /// A borrowed ibv_context. It closes nothing, and cannot turn into an owner.
 ///
 /// Taken from an id (cm_id::verbs), it remembers the id: what is made from it keeps the id's C object alive, which must
-/// outlast its device's objects. It is empty for an id without a device: a wildcard listener, or an address not resolved yet.
+/// outlast its device's objects. It is empty for an id without a device: a wildcard listener, or an address not
+/// resolved yet.
 class context_ref {
 public:
     context_ref() noexcept = default;
@@ -44,7 +45,8 @@ public:
         return raw_ ? std::string_view(::ibv_get_device_name(raw_->device)) : std::string_view();
     }
 
-    /// The transport: on iwarp the connecting side must send first, and the sink of an RDMA read needs remote write access.
+    /// The transport: on iwarp the connecting side must send first, and the sink of an RDMA read needs remote write
+    /// access.
     transport_type transport() const noexcept {
         return raw_ ? static_cast<transport_type>(raw_->device->transport_type) : transport_type::unknown;
     }

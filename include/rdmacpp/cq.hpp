@@ -16,21 +16,23 @@ namespace rdma::inline RDMACPP_ABI {
 
 /// What an owned CQ and a view of one have in common.
 ///
-/// poll and req_notify are the data path: their twins take a trailing std::nothrow_t and return what C returns; an empty
-/// handle is a precondition there (RDMACPP_ASSERT).
+/// poll and req_notify are the data path: their twins take a trailing std::nothrow_t and return what C returns; an
+/// empty handle is a precondition there (RDMACPP_ASSERT).
 template <class Handle>
 class completion_source {
 public:
     /// How many completions the CQ holds. 0 when empty.
     int cqe() const noexcept { return raw() ? raw()->cqe : 0; }
 
-    /// Takes completions off the queue (ibv_poll_cq), never waiting. @return how many; negative is an error without a reason
+    /// Takes completions off the queue (ibv_poll_cq), never waiting. @return how many; negative is an error without a
+    /// reason
     int poll(std::span<work_completion> into, std::nothrow_t) const noexcept {
         RDMACPP_ASSERT(raw());
         return ::ibv_poll_cq(raw(), static_cast<int>(into.size()), reinterpret_cast<ibv_wc*>(into.data()));
     }
 
-    /// Arms the CQ (ibv_req_notify_cq): its next completion, or only the next solicited or failed one, raises one event.
+    /// Arms the CQ (ibv_req_notify_cq): its next completion, or only the next solicited or failed one, raises one
+    /// event.
     /// @return the errno of C, std::errc{} for success
     std::errc req_notify(bool solicited_only, std::nothrow_t) const noexcept {
         RDMACPP_ASSERT(raw());
@@ -44,7 +46,7 @@ public:
         int const n = poll(into, std::nothrow);
         if (n < 0) [[unlikely]]
             detail::throw_error(errc::poll_failed, "ibv_poll_cq");
-        return into.first(static_cast<std::size_t>(n));
+        return {into.data(), static_cast<std::size_t>(n)};
     }
 
     /// Arms the CQ. @throws rdma::error the errno of ibv_req_notify_cq
@@ -64,8 +66,10 @@ public:
         return done;
     }
 
-    /// Waits for completions, at most this long. @return what was filled, empty when it took too long @throws rdma::error
-    std::span<work_completion> wait_for(std::span<work_completion> into, timeout span, wait_options options = {}) const {
+    /// Waits for completions, at most this long. @return what was filled, empty when it took too long @throws
+    /// rdma::error
+    std::span<work_completion> wait_for(std::span<work_completion> into, timeout span,
+                                        wait_options options = {}) const {
         std::error_code ec;
         auto const done = wait_for(into, span, options, ec);
         checked(ec);
@@ -86,10 +90,12 @@ public:
     std::span<work_completion> wait(std::span<work_completion> into, std::error_code& ec) const noexcept {
         return wait_until(into, detail::deadline::never(), {}, {}, ec);
     }
-    std::span<work_completion> wait(std::span<work_completion> into, wait_options options, std::error_code& ec) const noexcept {
+    std::span<work_completion> wait(std::span<work_completion> into, wait_options options,
+                                    std::error_code& ec) const noexcept {
         return wait_until(into, detail::deadline::never(), {}, options, ec);
     }
-    std::span<work_completion> wait_for(std::span<work_completion> into, timeout span, std::error_code& ec) const noexcept {
+    std::span<work_completion> wait_for(std::span<work_completion> into, timeout span,
+                                        std::error_code& ec) const noexcept {
         return wait_until(into, detail::deadline::after(span), {}, {}, ec);
     }
     std::span<work_completion> wait_for(std::span<work_completion> into, timeout span, wait_options options,
@@ -137,7 +143,7 @@ private:
             if (cq_event::receive(*channel(), event, until, stop, options, ec) != detail::woken::ready)
                 break;
         }
-        return into.first(n);
+        return {into.data(), n};
     }
 
 #if RDMACPP_EXCEPTIONS
@@ -186,7 +192,8 @@ public:
     /// @param channel where it reports when it was armed; none: it can only be polled
     /// @param user_context found again in its events
     /// @param comp_vector which interrupt of the device to use, from 0
-    /// @throws rdma::error errc::not_bound for an empty context; the errno of ibv_create_cq (ENOMEM may be RLIMIT_MEMLOCK)
+    /// @throws rdma::error errc::not_bound for an empty context; the errno of ibv_create_cq (ENOMEM may be
+    /// RLIMIT_MEMLOCK)
     cq(context_ref context, int cqe, comp_channel_ref channel = {}, void* user_context = nullptr, int comp_vector = 0) {
         std::error_code ec;
         *this = cq(context, cqe, channel, user_context, comp_vector, ec);
@@ -222,7 +229,8 @@ public:
     /// The twin of the adopting constructor: empty on failure.
     cq(adopt_t, ibv_cq* raw, std::error_code& ec) noexcept { take_over(raw, ec); }
 
-    /// Gives the C CQ back. C is told of the acks it was not told of yet (ibv_ack_cq_events): it could not destroy it else.
+    /// Gives the C CQ back. C is told of the acks it was not told of yet (ibv_ack_cq_events): it could not destroy it
+    /// else.
     [[nodiscard]] ibv_cq* release() noexcept {
         if (node_ && !node_->inherited())
             node_->settle_all();

@@ -14,14 +14,15 @@ namespace rdma::inline RDMACPP_ABI {
 
 /// The news that a CQ which was armed has a completion: owned, move-only, acked exactly once.
 ///
-/// While it is held it keeps its CQ alive (ibv_destroy_cq would wait for the ack for ever). C is told of acks in batches, one
-/// CQ at a time, and of the rest before the CQ is destroyed.
+/// While it is held it keeps its CQ alive (ibv_destroy_cq would wait for the ack for ever). C is told of acks in
+/// batches, one CQ at a time, and of the rest before the CQ is destroyed.
 class [[nodiscard]] cq_event {
 public:
     /// No event.
     cq_event() noexcept = default;
     cq_event(cq_event&& other) noexcept
-        : cq_(std::exchange(other.cq_, nullptr)), node_(std::exchange(other.node_, nullptr)) {}
+        : cq_(std::exchange(other.cq_, nullptr)), node_(std::exchange(other.node_, nullptr)), born_in_(other.born_in_) {
+    }
     /// Acks the event held before, at once.
     cq_event& operator=(cq_event&& other) noexcept {
         cq_event(std::move(other)).swap(*this);
@@ -34,7 +35,7 @@ public:
     void ack() noexcept {
         ibv_cq* const cq = std::exchange(cq_, nullptr);
         detail::verbs_node* const node = std::exchange(node_, nullptr);
-        if (!cq || (node && node->inherited()))
+        if (!cq || born_in_ != detail::process::current())
             return;
         if (!node) {
             ::ibv_ack_cq_events(cq, 1); // a CQ of C's
@@ -44,7 +45,8 @@ public:
         detail::unpin(node);
     }
 
-    /// Gives up the event: C must ack it (ibv_ack_cq_events). Its CQ stays pinned until then is known, that is, for good.
+    /// Gives up the event: C must ack it (ibv_ack_cq_events). Its CQ stays pinned until then is known, that is, for
+    /// good.
     [[nodiscard]] ibv_cq* release() noexcept {
         node_ = nullptr;
         return std::exchange(cq_, nullptr);
@@ -56,6 +58,7 @@ public:
     void swap(cq_event& other) noexcept {
         std::swap(cq_, other.cq_);
         std::swap(node_, other.node_);
+        std::swap(born_in_, other.born_in_);
     }
     friend void swap(cq_event& a, cq_event& b) noexcept { a.swap(b); }
 
@@ -73,7 +76,8 @@ private:
     using channel_type = detail::comp_channel_node;
     static constexpr char const* get_function = "ibv_get_cq_event";
 
-    static bool try_receive(channel_type& channel, cq_event& event, wait_options options, std::error_code& ec) noexcept {
+    static bool try_receive(channel_type& channel, cq_event& event, wait_options options,
+                            std::error_code& ec) noexcept {
         using found = detail::verbs_table::found;
         for (;;) {
             ibv_cq* cq = nullptr;
@@ -102,12 +106,13 @@ private:
     static detail::woken receive(channel_type& channel, cq_event& event, detail::deadline const& until,
                                  detail::stop_token const& stop, wait_options options, std::error_code& ec) noexcept {
         ec.clear();
-        return detail::get_or_wait(channel.room, static_cast<ibv_comp_channel*>(channel.raw)->fd, until, stop, options, ec,
-                                   [&]() noexcept { return try_receive(channel, event, options, ec); });
+        return detail::get_or_wait(channel.room, static_cast<ibv_comp_channel*>(channel.raw)->fd, until, stop, options,
+                                   ec, [&]() noexcept { return try_receive(channel, event, options, ec); });
     }
 
     ibv_cq* cq_ = nullptr;
     detail::verbs_node* node_ = nullptr;
+    unsigned born_in_ = detail::process::current();
 };
 
 static_assert(!std::is_copy_constructible_v<cq_event> && std::is_nothrow_move_constructible_v<cq_event> &&

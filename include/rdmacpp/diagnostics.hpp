@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 /// @file
-/// The one hook through which the library tells what no caller can be told: what happens in destructors and inside gets.
+/// The one hook through which the library tells what no caller can be told: what happens in destructors and inside
+/// gets.
 #pragma once
 
 #include "config.hpp"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /// @file
-/// Errors. Every function that calls C has two forms, as in std::filesystem: one throws rdma::error, its `noexcept` twin
-/// takes a trailing std::error_code&. Codes from errno are in std::system_category(); what rdmacpp refuses by itself, before
-/// any C call, is an rdma::errc; what a peer answers is an rdma::reject_reason.
+/// Errors. Every function that calls C has two forms, as in std::filesystem: one throws rdma::error, its `noexcept`
+/// twin takes a trailing std::error_code&. Codes from errno are in std::system_category(); what rdmacpp refuses by
+/// itself, before any C call, is an rdma::errc; what a peer answers is an rdma::reject_reason.
 #pragma once
 
 #include "config.hpp"
@@ -18,22 +18,24 @@ namespace rdma::inline RDMACPP_ABI {
 
 /// What rdmacpp itself refuses or reports. Each compares equal to the std::errc that its comment names.
 enum class errc {
-    empty_handle = 1,         ///< The handle is empty: default-constructed, moved from, released or destroyed (invalid_argument).
-    null_handle,              ///< A null pointer was given to adopt (invalid_argument).
-    already_owned,            ///< The C object to adopt has an owner (device_or_resource_busy).
-    wrong_channel,            ///< The id to adopt lives on another channel (invalid_argument).
-    port_out_of_range,        ///< A port is 0 to 65535 (invalid_argument).
-    bad_address,              ///< Not a numeric IPv4 or IPv6 address, or an unknown interface after the % (invalid_argument).
-    family_mismatch,          ///< Source and destination are of different address families (invalid_argument).
+    empty_handle =
+        1,         ///< The handle is empty: default-constructed, moved from, released or destroyed (invalid_argument).
+    null_handle,   ///< A null pointer was given to adopt (invalid_argument).
+    already_owned, ///< The C object to adopt has an owner (device_or_resource_busy).
+    wrong_channel, ///< The id to adopt lives on another channel (invalid_argument).
+    port_out_of_range, ///< A port is 0 to 65535 (invalid_argument).
+    bad_address,       ///< Not a numeric IPv4 or IPv6 address, or an unknown interface after the % (invalid_argument).
+    family_mismatch,   ///< Source and destination are of different address families (invalid_argument).
     private_data_too_long,    ///< Private data is at most 255 bytes (message_size).
-    private_data_iwarp,       ///< Private data on iWARP is at most 251 bytes: siw corrupts the handshake beyond (message_size).
+    private_data_iwarp,       ///< Private data on iWARP is at most 251 bytes: siw corrupts the handshake beyond
+                              ///< (message_size).
     retry_count_out_of_range, ///< Retry counts are 0 to 7 (invalid_argument).
-    not_bound,                ///< The id has no device yet: bind it to an address or read ADDR_RESOLVED first (no_such_device).
-    not_a_request,            ///< Not an id from a CONNECT_REQUEST that is still to be decided (operation_not_permitted).
-    no_id_to_take,            ///< The event is no CONNECT_REQUEST, or its id was taken before (operation_not_permitted).
-    qp_exists,                ///< The id has a QP already (file_exists).
-    unspecified,              ///< librdmacm reports a failure without a reason (status -1).
-    poll_failed,              ///< ibv_poll_cq failed; it gives no reason (io_error).
+    not_bound,     ///< The id has no device yet: bind it to an address or read ADDR_RESOLVED first (no_such_device).
+    not_a_request, ///< Not an id from a CONNECT_REQUEST that is still to be decided (operation_not_permitted).
+    no_id_to_take, ///< The event is no CONNECT_REQUEST, or its id was taken before (operation_not_permitted).
+    qp_exists,     ///< The id has a QP already (file_exists).
+    unspecified,   ///< librdmacm reports a failure without a reason (status -1).
+    poll_failed,   ///< ibv_poll_cq failed; it gives no reason (io_error).
 };
 
 /// Why a connection request was refused, as InfiniBand and RoCE report it (iWARP reports an errno).
@@ -77,7 +79,8 @@ enum class reject_reason {
 
 /// Portable questions to an error code from an event.
 enum class condition {
-    refused = 1, ///< The peer, or its machine, said no: rejected by the application, or nobody listens; on every transport.
+    refused =
+        1, ///< The peer, or its machine, said no: rejected by the application, or nobody listens; on every transport.
 };
 
 namespace detail {
@@ -97,9 +100,12 @@ struct RDMACPP_EXPORT rdma_error_category final : std::error_category {
         case errc::private_data_too_long: return "private data too long (at most 255 bytes)";
         case errc::private_data_iwarp: return "private data too long for iWARP (at most 251 bytes)";
         case errc::retry_count_out_of_range: return "retry_count or rnr_retry_count out of range (0 to 7)";
-        case errc::not_bound: return "the id is not bound to a device yet: bind it to a specific address, or wait for ADDR_RESOLVED";
-        case errc::not_a_request: return "accept and reject need an id from a CONNECT_REQUEST that was neither accepted nor rejected";
-        case errc::no_id_to_take: return "the event carries no new id: it is no CONNECT_REQUEST, or the id was taken before";
+        case errc::not_bound:
+            return "the id is not bound to a device yet: bind it to a specific address, or wait for ADDR_RESOLVED";
+        case errc::not_a_request:
+            return "accept and reject need an id from a CONNECT_REQUEST that was neither accepted nor rejected";
+        case errc::no_id_to_take:
+            return "the event carries no new id: it is no CONNECT_REQUEST, or the id was taken before";
         case errc::qp_exists: return "the id has a queue pair already";
         case errc::unspecified: return "librdmacm reports a failure without a reason";
         case errc::poll_failed: return "ibv_poll_cq failed (it gives no reason)";
@@ -208,8 +214,8 @@ struct std::is_error_condition_enum<rdma::condition> : std::true_type {};
 
 namespace rdma::inline RDMACPP_ABI {
 
-/// What every throwing function throws: a std::system_error that also names the C function and the arguments that matter,
-/// and where a beginner is likely to meet it, says what to do.
+/// What every throwing function throws: a std::system_error that also names the C function and the arguments that
+/// matter, and where a beginner is likely to meet it, says what to do.
 class RDMACPP_EXPORT error : public std::system_error {
 public:
     /// @param code what went wrong
@@ -239,7 +245,8 @@ private:
             return nullptr;
         switch (code.value()) {
         case ENODEV:
-            return "no RDMA device serves this: `rdma link` lists the devices and their interfaces (the loopback address "
+            return "no RDMA device serves this: `rdma link` lists the devices and their interfaces (the loopback "
+                   "address "
                    "belongs to none), and tools/softrdma runs a program on soft RDMA where there is no hardware";
         case ENOENT:
             return function == "rdma_create_event_channel" || function == "rdma_create_id"
@@ -249,11 +256,11 @@ private:
         case EPERM:
             return "no permission on /dev/infiniband/rdma_cm, or the process changed its user or capabilities after it "
                    "opened the event channel: open the channel afterwards";
-        case EADDRNOTAVAIL:
-            return "no RDMA device has this address, or the port is taken";
+        case EADDRNOTAVAIL: return "no RDMA device has this address, or the port is taken";
         case EINVAL:
             if (function == "rdma_connect" || function == "rdma_accept" || function == "rdma_reject")
-                return "on InfiniBand and RoCE, private data is at most 56 bytes for connect, 196 for accept, 148 for reject "
+                return "on InfiniBand and RoCE, private data is at most 56 bytes for connect, 196 for accept, 148 for "
+                       "reject "
                        "(datagrams: 180, 136, 136), and iWARP needs a queue pair first";
             return nullptr;
         default: return nullptr;
@@ -264,7 +271,8 @@ private:
         rlimit limit{};
         if (::getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
             return {};
-        return "; the limit of locked memory (RLIMIT_MEMLOCK, ulimit -l) is " + std::to_string(limit.rlim_cur) + " bytes";
+        return "; the limit of locked memory (RLIMIT_MEMLOCK, ulimit -l) is " + std::to_string(limit.rlim_cur) +
+               " bytes";
     }
 
     char const* function_;
@@ -275,7 +283,7 @@ namespace detail {
 
 // Declared everywhere, so that templates can name it; where exceptions are off, nothing calls it.
 [[noreturn, gnu::cold]] inline void throw_error(std::error_code code, char const* function,
-                                                               std::string const& arguments = {});
+                                                std::string const& arguments = {});
 #if RDMACPP_EXCEPTIONS
 inline void throw_error(std::error_code code, char const* function, std::string const& arguments) {
     throw error(code, function, arguments);

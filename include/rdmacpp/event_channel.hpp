@@ -16,10 +16,11 @@
 
 namespace rdma::inline RDMACPP_ABI {
 
-/// A borrowed event channel: one that C still loops on, or an event_channel. Ids can be made on it, and adopted; its events
-/// are got by whoever owns it. It cannot turn into an owner.
+/// A borrowed event channel: one that C still loops on, or an event_channel. Ids can be made on it, and adopted; its
+/// events are got by whoever owns it. It cannot turn into an owner.
 ///
-/// While C gets the events, drop ids with a QP on the thread that gets: librdmacm looks at `id->qp` without a lock there.
+/// While C gets the events, drop ids with a QP on the thread that gets: librdmacm looks at `id->qp` without a lock
+/// there.
 class event_channel_ref {
 public:
     event_channel_ref() noexcept = default;
@@ -42,14 +43,15 @@ private:
 ///
 ///     for (rdma::cm_event event : channel) { … }   // waits; acks at the end of each turn, on break, on throw
 ///
-/// The C channel is always non-blocking; the waiting is done here, so that it can be timed, stopped and interrupted. The
-/// object may be dropped before its ids, its events and its iterators: the C channel is destroyed with the last of them.
-/// Moving the object moves no C object. Any thread may get events while others make, use and drop ids.
+/// The C channel is always non-blocking; the waiting is done here, so that it can be timed, stopped and interrupted.
+/// The object may be dropped before its ids, its events and its iterators: the C channel is destroyed with the last of
+/// them. Moving the object moves no C object. Any thread may get events while others make, use and drop ids.
 class [[nodiscard]] event_channel : public event_source<event_channel, cm_event> {
 public:
 #if RDMACPP_EXCEPTIONS
     /// Opens a channel.
-    /// @throws rdma::error the errno of rdma_create_event_channel: ENODEV (no RDMA device), ENOENT (module rdma_ucm missing),
+    /// @throws rdma::error the errno of rdma_create_event_channel: ENODEV (no RDMA device), ENOENT (module rdma_ucm
+    /// missing),
     ///         EACCES, EMFILE; std::errc::not_enough_memory
     event_channel() {
         std::error_code ec;
@@ -80,8 +82,8 @@ public:
         event_channel(std::move(other)).swap(*this);
         return *this;
     }
-    /// Drops the channel: waits on it end, and the C channel is destroyed (rdma_destroy_event_channel) when no id, event or
-    /// iterator needs it any more. Never waits.
+    /// Drops the channel: waits on it end, and the C channel is destroyed (rdma_destroy_event_channel) when no id,
+    /// event or iterator needs it any more. Never waits.
     ~event_channel() {
         if (state_)
             state_->close();
@@ -91,8 +93,8 @@ public:
     rdma_event_channel* native_handle() const noexcept { return state_ ? state_->raw : nullptr; }
     explicit operator bool() const noexcept { return state_ != nullptr; }
 
-    /// The descriptor, for anybody's event loop (poll, epoll, io_uring): readable when there may be an event, to be got with
-    /// try_get() or pending(). Close-on-exec. -1 when empty.
+    /// The descriptor, for anybody's event loop (poll, epoll, io_uring): readable when there may be an event, to be got
+    /// with try_get() or pending(). Close-on-exec. -1 when empty.
     int fd() const noexcept { return state_ ? state_->raw->fd : -1; }
 
     /// Gives the C channel back, blocking as it was; takes no lock and makes no C call. Ids and events made on it go on
@@ -128,15 +130,16 @@ static_assert(std::is_convertible_v<event_channel&, event_channel_ref> &&
               !std::is_convertible_v<event_channel, event_channel_ref>);
 static_assert(sizeof(event_channel) == sizeof(void*));
 
-/// For a stuck process: the counters, then each id that was dropped and waits for its last ack, with the events held of it.
+/// For a stuck process: the counters, then each id that was dropped and waits for its last ack, with the events held of
+/// it.
 inline std::string to_string(event_channel const& channel) {
     if (!channel)
         return "no event channel";
     channel_stats const now = channel.stats();
     std::string text = "event channel, fd " + std::to_string(channel.fd()) + ": " + std::to_string(now.events_got) +
-                       " events got, " + std::to_string(now.events_acked) + " acked, " + std::to_string(now.events_held) +
-                       " held; " + std::to_string(now.ids_live) + " ids live, " + std::to_string(now.ids_awaiting_ack) +
-                       " awaiting their last ack";
+                       " events got, " + std::to_string(now.events_acked) + " acked, " +
+                       std::to_string(now.events_held) + " held; " + std::to_string(now.ids_live) + " ids live, " +
+                       std::to_string(now.ids_awaiting_ack) + " awaiting their last ack";
     std::lock_guard const lock(channel.state_->mutex);
     channel.state_->ids.for_each([&text](detail::id_record const* id) {
         if (!id->has(detail::id_status::dropped) || id->pins.load(std::memory_order_relaxed) == 0)

@@ -18,10 +18,10 @@ namespace rdma::inline RDMACPP_ABI {
 
 /// The events of a channel as a lazy, single-pass range of `Event&&`, as std::generator would give it.
 ///
-/// `begin()` and `++` never wait: `++` acks what was not moved away, `*` and the comparison with the sentinel wait for the
-/// next event. So an event is always acked before the next get, also on `break` and when the body throws, and
-/// `views::take(2)` gets two events, not three. The range keeps what it needs of the channel alive; it ends once the channel
-/// object is gone, stop is requested, or (`pending()`) there is nothing more now.
+/// `begin()` and `++` never wait: `++` acks what was not moved away, `*` and the comparison with the sentinel wait for
+/// the next event. So an event is always acked before the next get, also on `break` and when the body throws, and
+/// `views::take(2)` gets two events, not three. The range keeps what it needs of the channel alive; it ends once the
+/// channel object is gone, stop is requested, or (`pending()`) there is nothing more now.
 /// @tparam Throws false for the twins with an error code: an error ends the range and is left in the code.
 template <class Event, bool Throws>
 class event_range {
@@ -142,12 +142,13 @@ private:
 
 /// What every event channel offers: one get in several forms, and ranges over it.
 ///
-/// Each form waits for an event of this channel and hands it out as its owner: dropped, it is acked. All of them may be used
-/// from several threads at once; each event goes to one of them. An empty optional means: none now (`try_get`), none in time
+/// Each form waits for an event of this channel and hands it out as its owner: dropped, it is acked. All of them may be
+/// used from several threads at once; each event goes to one of them. An empty optional means: none now (`try_get`),
+/// none in time
 /// (`get_for`, `get_until`), stopped (`get` with a token). Signals do not end a wait, unless `wait_options` say so.
 ///
-/// Errors are those of the C function that gets the event; the forms with a trailing std::error_code& return an empty event
-/// and set the code, the others throw rdma::error.
+/// Errors are those of the C function that gets the event; the forms with a trailing std::error_code& return an empty
+/// event and set the code, the others throw rdma::error.
 template <class Channel, class Event>
 class event_source {
 public:
@@ -256,7 +257,9 @@ public:
 
 #if defined(__cpp_lib_jthread)
     /// The twin of get(stop_token).
-    std::optional<Event> get(std::stop_token const& stop, std::error_code& ec) const noexcept { return get(stop, {}, ec); }
+    std::optional<Event> get(std::stop_token const& stop, std::error_code& ec) const noexcept {
+        return get(stop, {}, ec);
+    }
     std::optional<Event> get(std::stop_token const& stop, wait_options options, std::error_code& ec) const noexcept {
         return maybe(detail::deadline::never(), stop, options, ec);
     }
@@ -271,8 +274,8 @@ public:
 private:
     auto* state() const noexcept { return static_cast<Channel const*>(this)->channel(); }
 
-    detail::woken receive(Event& event, detail::deadline const& until, detail::stop_token const& stop, wait_options options,
-                          std::error_code& ec) const noexcept {
+    detail::woken receive(Event& event, detail::deadline const& until, detail::stop_token const& stop,
+                          wait_options options, std::error_code& ec) const noexcept {
         if (state())
             return Event::receive(*state(), event, until, stop, options, ec);
         ec = errc::empty_handle;

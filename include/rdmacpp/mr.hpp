@@ -17,7 +17,8 @@ namespace rdma::inline RDMACPP_ABI {
 enum class access : unsigned {
     none = 0,
     local_write = IBV_ACCESS_LOCAL_WRITE,
-    remote_write = IBV_ACCESS_REMOTE_WRITE, ///< Needs local_write. On iWARP also the sink of our own RDMA reads needs it.
+    remote_write =
+        IBV_ACCESS_REMOTE_WRITE, ///< Needs local_write. On iWARP also the sink of our own RDMA reads needs it.
     remote_read = IBV_ACCESS_REMOTE_READ,
     remote_atomic = IBV_ACCESS_REMOTE_ATOMIC, ///< Needs local_write.
     mw_bind = IBV_ACCESS_MW_BIND,
@@ -39,8 +40,8 @@ struct remote_memory {
     std::uint32_t rkey;
 };
 
-/// An owned memory region (ibv_reg_mr). The memory is the caller's: it must stay until the region is gone, and until every
-/// work request that names it has completed.
+/// An owned memory region (ibv_reg_mr). The memory is the caller's: it must stay until the region is gone, and until
+/// every work request that names it has completed.
 class [[nodiscard]] mr {
 public:
     /// Empty.
@@ -65,7 +66,8 @@ public:
     /// Registers memory with a protection domain, which is kept alive. Pins its pages, which takes time.
     /// @param pd a pd, or cm_id::pd()
     /// @param memory at least one byte
-    /// @throws rdma::error errc::not_bound for an empty pd; the errno of ibv_reg_mr. ENOMEM names the size and, if there is
+    /// @throws rdma::error errc::not_bound for an empty pd; the errno of ibv_reg_mr. ENOMEM names the size and, if
+    /// there is
     ///         one, the limit of locked memory.
     mr(pd_ref pd, std::span<std::byte> memory, access allowed) {
         std::error_code ec;
@@ -119,7 +121,8 @@ public:
     ibv_mr* native_handle() const noexcept { return raw_; }
     explicit operator bool() const noexcept { return raw_ != nullptr; }
 
-    /// Gives the C region back; takes no lock and makes no C call. Its PD is no longer kept for it, unless nobody else does.
+    /// Gives the C region back; takes no lock and makes no C call. Its PD is no longer kept for it, unless nobody else
+    /// does.
     [[nodiscard]] ibv_mr* release() noexcept {
         if (pd_ && !pd_->inherited())
             detail::unref_unless_last(pd_->pins);
@@ -135,7 +138,9 @@ public:
 
     /// The registered memory; empty when the handle is.
     std::span<std::byte> memory() const noexcept {
-        return raw_ ? std::span(static_cast<std::byte*>(raw_->addr), raw_->length) : std::span<std::byte>();
+        if (!raw_)
+            return {};
+        return {static_cast<std::byte*>(raw_->addr), raw_->length};
     }
     std::uint32_t lkey() const noexcept {
         RDMACPP_ASSERT(raw_);

@@ -13,13 +13,14 @@ namespace rdma::inline RDMACPP_ABI {
 namespace detail {
 struct pd_node : verbs_node {
     pd_node() noexcept
-        : verbs_node(&verbs_node::last<pd_node>, [](void* p) noexcept { return ::ibv_dealloc_pd(static_cast<ibv_pd*>(p)); },
-                     "ibv_dealloc_pd") {}
+        : verbs_node(
+              &verbs_node::last<pd_node>, [](void* p) noexcept { return ::ibv_dealloc_pd(static_cast<ibv_pd*>(p)); },
+              "ibv_dealloc_pd") {}
 };
 } // namespace detail
 
-/// A borrowed protection domain: of a pd, or an id's own (cm_id::pd), which belongs to librdmacm. It frees nothing and cannot
-/// turn into an owner; what is made from it keeps the pd, or the id's C object, alive.
+/// A borrowed protection domain: of a pd, or an id's own (cm_id::pd), which belongs to librdmacm. It frees nothing and
+/// cannot turn into an owner; what is made from it keeps the pd, or the id's C object, alive.
 class pd_ref {
 public:
     pd_ref() noexcept = default;
@@ -58,7 +59,8 @@ public:
         if (ec)
             detail::throw_error(ec, "ibv_alloc_pd", std::string(context.device_name()));
     }
-    /// Takes over a PD that C made, or that release() gave back. @throws rdma::error errc::null_handle, errc::already_owned
+    /// Takes over a PD that C made, or that release() gave back. @throws rdma::error errc::null_handle,
+    /// errc::already_owned
     pd(adopt_t, ibv_pd* raw) {
         std::error_code ec;
         *this = pd(adopt, raw, ec);

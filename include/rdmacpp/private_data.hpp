@@ -14,20 +14,21 @@ namespace rdma::inline RDMACPP_ABI {
 
 /// How many bytes of private data an operation carries on InfiniBand and RoCE. On iWARP all carry up to 251.
 namespace private_data_limit {
-inline constexpr std::size_t connect = 56;      ///< rdma_connect on a connected (TCP) port space.
-inline constexpr std::size_t accept = 196;      ///< rdma_accept on a connected port space.
-inline constexpr std::size_t reject = 148;      ///< rdma_reject on a connected port space.
-inline constexpr std::size_t ud_connect = 180;  ///< rdma_connect on a datagram port space.
-inline constexpr std::size_t ud_accept = 136;   ///< rdma_accept on a datagram port space.
-inline constexpr std::size_t ud_reject = 136;   ///< rdma_reject on a datagram port space.
-inline constexpr std::size_t iwarp = 251;       ///< Beyond, siw corrupts the handshake: refused before the call.
-inline constexpr std::size_t any = 255;         ///< The C API has one byte for the length.
+inline constexpr std::size_t connect = 56;     ///< rdma_connect on a connected (TCP) port space.
+inline constexpr std::size_t accept = 196;     ///< rdma_accept on a connected port space.
+inline constexpr std::size_t reject = 148;     ///< rdma_reject on a connected port space.
+inline constexpr std::size_t ud_connect = 180; ///< rdma_connect on a datagram port space.
+inline constexpr std::size_t ud_accept = 136;  ///< rdma_accept on a datagram port space.
+inline constexpr std::size_t ud_reject = 136;  ///< rdma_reject on a datagram port space.
+inline constexpr std::size_t iwarp = 251;      ///< Beyond, siw corrupts the handshake: refused before the call.
+inline constexpr std::size_t any = 255;        ///< The C API has one byte for the length.
 } // namespace private_data_limit
 
 /// An owning copy of private data, which outlives its event. It allocates nothing.
 ///
-/// The size is an upper bound: InfiniBand and RoCE pad with zeros up to the size of the message field and carry no length,
-/// iWARP is exact. Zeros are never stripped, since they may be the sender's: let your protocol carry its own length.
+/// The size is an upper bound: InfiniBand and RoCE pad with zeros up to the size of the message field and carry no
+/// length, iWARP is exact. Zeros are never stripped, since they may be the sender's: let your protocol carry its own
+/// length.
 class private_data {
 public:
     /// No bytes.

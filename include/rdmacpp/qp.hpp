@@ -24,8 +24,8 @@ struct qp_cap {
 
 /// What cm_id::create_qp is asked for. It is only read.
 struct qp_init_attr {
-    cq_ref send_cq = {};          ///< None: librdmacm makes one, with a channel (cm_id::send_cq).
-    cq_ref recv_cq = {};          ///< None: librdmacm makes one, with a channel (cm_id::recv_cq).
+    cq_ref send_cq = {}; ///< None: librdmacm makes one, with a channel (cm_id::send_cq).
+    cq_ref recv_cq = {}; ///< None: librdmacm makes one, with a channel (cm_id::recv_cq).
     qp_cap cap = {};
     bool signal_all = false;      ///< Every send completes visibly, as if signaled().
     void* user_context = nullptr; ///< Found again in `qp->qp_context`.
@@ -33,9 +33,9 @@ struct qp_init_attr {
 
 /// A borrowed queue pair: that of an id, which owns it. It cannot turn into an owner.
 ///
-/// post_send and post_recv are the data path: their twins take a trailing std::nothrow_t and return the errno as C gave it;
-/// an empty handle is a precondition there (RDMACPP_ASSERT). The memory of a request is the caller's to keep until it has
-/// completed, or the QP is gone.
+/// post_send and post_recv are the data path: their twins take a trailing std::nothrow_t and return the errno as C gave
+/// it; an empty handle is a precondition there (RDMACPP_ASSERT). The memory of a request is the caller's to keep until
+/// it has completed, or the QP is gone.
 class qp_ref {
 public:
     qp_ref() noexcept = default;
@@ -72,7 +72,8 @@ public:
     }
 
 #if RDMACPP_EXCEPTIONS
-    /// Posts a chain of C requests. @throws rdma::error the errno of ibv_post_send; `bad` is the request that was refused
+    /// Posts a chain of C requests. @throws rdma::error the errno of ibv_post_send; `bad` is the request that was
+    /// refused
     void post_send(ibv_send_wr& first, ibv_send_wr*& bad) const {
         posted(post_send(first, bad, std::nothrow), "ibv_post_send", bad ? bad->wr_id : 0);
     }
@@ -80,7 +81,8 @@ public:
     void post_send(send_wr request) const {
         posted(post_send(request, std::nothrow), "ibv_post_send", request.native_handle().wr_id);
     }
-    /// Posts a chain of C requests. @throws rdma::error the errno of ibv_post_recv; `bad` is the request that was refused
+    /// Posts a chain of C requests. @throws rdma::error the errno of ibv_post_recv; `bad` is the request that was
+    /// refused
     void post_recv(ibv_recv_wr& first, ibv_recv_wr*& bad) const {
         posted(post_recv(first, bad, std::nothrow), "ibv_post_recv", bad ? bad->wr_id : 0);
     }
@@ -109,7 +111,8 @@ public:
     ibv_qp_attr query(int mask, std::error_code& ec) const noexcept {
         ibv_qp_attr attr{};
         ibv_qp_init_attr init{};
-        ec = raw_ ? detail::check_returned(::ibv_query_qp(raw_, &attr, mask, &init)) : std::error_code(errc::empty_handle);
+        ec = raw_ ? detail::check_returned(::ibv_query_qp(raw_, &attr, mask, &init))
+                  : std::error_code(errc::empty_handle);
         return attr;
     }
 

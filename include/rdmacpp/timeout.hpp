@@ -16,17 +16,20 @@
 
 namespace rdma::inline RDMACPP_ABI {
 
-/// A time span in milliseconds, made from any duration: rounded up, and saturated, so that `std::chrono::hours::max()` is as
-/// good as for ever. A negative span counts as none.
+/// A time span in milliseconds, made from any duration: rounded up, and saturated, so that `std::chrono::hours::max()`
+/// is as good as for ever. A negative span counts as none.
 class timeout {
 public:
     template <class Rep, class Period>
-    constexpr timeout(std::chrono::duration<Rep, Period> span) noexcept : milliseconds_(saturate(span)) {} // NOLINT: a span is one
+    constexpr timeout(std::chrono::duration<Rep, Period> span) noexcept
+        : milliseconds_(saturate(span)) {} // NOLINT: a span is one
 
     constexpr std::int64_t milliseconds() const noexcept { return milliseconds_; }
 
     /// For C functions that take an int.
-    constexpr int as_int() const noexcept { return milliseconds_ < INT_MAX ? static_cast<int>(milliseconds_) : INT_MAX; }
+    constexpr int as_int() const noexcept {
+        return milliseconds_ < INT_MAX ? static_cast<int>(milliseconds_) : INT_MAX;
+    }
 
     static constexpr std::int64_t forever = std::int64_t{1000} * 3600 * 24 * 365 * 100; ///< A hundred years.
 

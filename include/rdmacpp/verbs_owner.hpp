@@ -13,8 +13,9 @@ namespace rdma::inline RDMACPP_ABI {
 
 /// The owner of a verbs object: move-only, empty when default-constructed, moved from, released or destroyed.
 ///
-/// Dropped, the object is destroyed at once, or, while something made from it or an event of it is alive, together with the
-/// last of these: so owners may be dropped in any order. A destroy that fails then is told to the diagnostic handler.
+/// Dropped, the object is destroyed at once, or, while something made from it or an event of it is alive, together with
+/// the last of these: so owners may be dropped in any order. A destroy that fails then is told to the diagnostic
+/// handler.
 template <class Raw, class Node>
 class verbs_owner {
 public:
@@ -29,8 +30,8 @@ public:
         return std::exchange(raw_, nullptr);
     }
 
-    /// Destroys the object now. Refused with std::errc::device_or_resource_busy, and nothing changed, while something made
-    /// from it, or an event of it, is alive; an error of C's leaves it as it was, too. Nothing happens when empty.
+    /// Destroys the object now. Refused with std::errc::device_or_resource_busy, and nothing changed, while something
+    /// made from it, or an event of it, is alive; an error of C's leaves it as it was, too. Nothing happens when empty.
     void destroy(std::error_code& ec) noexcept {
         ec.clear();
         if (!node_ || (ec = node_->destroy_now()))

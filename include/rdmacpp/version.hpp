@@ -14,5 +14,6 @@
 /// The version as one number: major * 10000 + minor * 100 + patch.
 #define RDMACPP_VERSION (RDMACPP_VERSION_MAJOR * 10000 + RDMACPP_VERSION_MINOR * 100 + RDMACPP_VERSION_PATCH)
 
-/// The inline namespace. While the version is 0.y it changes with y, since layouts may; from 1.0 on with the major alone.
+/// The inline namespace. While the version is 0.y it changes with y, since layouts may; from 1.0 on with the major
+/// alone.
 #define RDMACPP_ABI v0_1

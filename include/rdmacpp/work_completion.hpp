@@ -75,8 +75,8 @@ private:
     ibv_wc const* wc_;
 };
 
-/// A polled completion: an ibv_wc that does not show what C leaves undefined. After a failure only the request's id, the
-/// status, the QP number and the vendor's code mean anything; the rest is reached through success() alone.
+/// A polled completion: an ibv_wc that does not show what C leaves undefined. After a failure only the request's id,
+/// the status, the QP number and the vendor's code mean anything; the rest is reached through success() alone.
 class work_completion {
 public:
     work_completion() noexcept = default;

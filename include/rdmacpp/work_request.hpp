@@ -34,7 +34,8 @@ public:
     send_wr& solicited() noexcept { return flag(IBV_SEND_SOLICITED); }
     /// Waits for earlier RDMA reads and atomics of the queue.
     send_wr& fenced() noexcept { return flag(IBV_SEND_FENCE); }
-    /// Copies the bytes into the request: they may change at once, and need no region. At most the QP's max_inline_data.
+    /// Copies the bytes into the request: they may change at once, and need no region. At most the QP's
+    /// max_inline_data.
     send_wr& inlined() noexcept { return flag(IBV_SEND_INLINE); }
     /// Carries four bytes beside the data, in network byte order; not on iWARP. Of a read it makes no sense.
     send_wr& imm(std::uint32_t network_order) noexcept {

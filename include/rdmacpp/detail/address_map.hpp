@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A hash table from a C object's address to our record of it. The records are its nodes, so nothing is allocated to add one.
+// A hash table from a C object's address to our record of it. The records are its nodes, so nothing is allocated to add
+// one.
 #pragma once
 
 #include "../config.hpp"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // The heart: what an event channel, its ids and its events share, and where "one get, one ack" is kept.
 //
-// rdma_destroy_id waits, without a timeout, until every event charged to the id is acked. So an id that is dropped while
-// events of it are held only becomes `dropped`; rdma_destroy_id runs with the last ack, on the thread that acks.
+// rdma_destroy_id waits, without a timeout, until every event charged to the id is acked. So an id that is dropped
+// while events of it are held only becomes `dropped`; rdma_destroy_id runs with the last ack, on the thread that acks.
 #pragma once
 
 #include "../stats.hpp"
@@ -27,7 +27,9 @@ struct held_event {
 };
 
 /// Whose destroy waits for this event's ack: a CONNECT_REQUEST is charged to the listener.
-inline rdma_cm_id* charged_id(rdma_cm_event const& event) noexcept { return event.listen_id ? event.listen_id : event.id; }
+inline rdma_cm_id* charged_id(rdma_cm_event const& event) noexcept {
+    return event.listen_id ? event.listen_id : event.id;
+}
 
 /// The state of one rdma_event_channel: kept by the channel object, its iterators, and every id and held event on it.
 struct channel_state {
@@ -96,6 +98,7 @@ private:
     verbs_node* unhook_qp_locked(id_record& id) noexcept;
     static void sever(id_record& id) noexcept;
     static void last_unpin(pinnable& self) noexcept;
+    static void forget_stale(rdma_event_channel const* channel) noexcept;
     void end() noexcept;
 
     friend struct id_record;
@@ -117,7 +120,8 @@ inline id_record::id_record(channel_state& home) noexcept : pinnable(&channel_st
 
 // ---- The channel -------------------------------------------------------------------------------------------------
 
-/// The C channel is always non-blocking: a get is a try, then a poll, so that a wait can be stopped and no lock is held.
+/// The C channel is always non-blocking: a get is a try, then a poll, so that a wait can be stopped and no lock is
+/// held.
 inline bool set_nonblocking(int fd, int& flags_before) noexcept {
     flags_before = ::fcntl(fd, F_GETFL);
     return flags_before >= 0 && ::fcntl(fd, F_SETFL, flags_before | O_NONBLOCK) == 0;
@@ -127,10 +131,28 @@ inline channel_state* channel_state::open(std::error_code& ec) noexcept {
     rdma_event_channel* const channel = ::rdma_create_event_channel();
     if ((ec = check_pointer(channel)))
         return nullptr;
+    forget_stale(channel);
     channel_state* const state = adopt(channel, ec);
     if (!state)
         ::rdma_destroy_event_channel(channel);
     return state;
+}
+
+/// A channel that was just opened is new, whatever is known of its address: C destroyed one that was released to it.
+inline void channel_state::forget_stale(rdma_event_channel const* channel) noexcept {
+    channel_state* stale;
+    {
+        channel_registry& registry = channel_registry::get();
+        std::lock_guard const lock(registry.mutex);
+        stale = registry.channels.find(channel);
+        if (!stale)
+            return;
+        registry.channels.erase(stale);
+        stale->owned.store(false, std::memory_order_release);
+        if (stale->refs.load(std::memory_order_acquire) != 0)
+            return; // ids of ours were left on it
+    }
+    stale->end();
 }
 
 inline channel_state* channel_state::adopt(rdma_event_channel* channel, std::error_code& ec) noexcept {
@@ -208,10 +230,11 @@ inline void channel_state::close() noexcept {
 
 /// No lock, no C call of librdmacm's: also right in a forked child, where another thread may have held the mutex.
 inline rdma_event_channel* channel_state::release() noexcept {
+    if (inherited())
+        return raw; // whether the descriptor blocks is the parent's affair, too
     owned.store(false, std::memory_order_release);
     ::fcntl(raw->fd, F_SETFL, flags_before);
-    if (!inherited())
-        unref_unless_last(refs); // the last one stays in the registry, for the next adopt or borrow
+    refs.fetch_sub(1, std::memory_order_acq_rel); // at zero it stays in the registry, for the next adopt or borrow
     return raw;
 }
 
@@ -240,8 +263,8 @@ inline bool channel_state::unpin_record(id_record& id) noexcept {
     return id.pins.fetch_sub(1, std::memory_order_acq_rel) == 1;
 }
 
-/// A record at a used address replaces what stood there: malloc hands the address of a dead id out again at once, before
-/// the thread that destroyed it comes to erase its entry.
+/// A record at a used address replaces what stood there: malloc hands the address of a dead id out again at once,
+/// before the thread that destroyed it comes to erase its entry.
 inline void channel_state::insert(id_record& id) noexcept {
     if (id_record* const old = ids.find(id.raw)) {
         ids.erase(old);
@@ -326,7 +349,6 @@ inline id_record* channel_state::adopt_id(rdma_cm_id* id, std::error_code& ec) n
     }
     record.active.store(true, std::memory_order_relaxed); // perhaps: a needless disconnect fails without harm
     record.status.store(id_status::owned, std::memory_order_release);
-    record.take_qp_back();
     return &record;
 }
 
@@ -337,7 +359,7 @@ inline void channel_state::release_id(id_record& id) noexcept {
     id.surrender_qp();
     id.status.store(id_status::released, std::memory_order_release);
     if (unpin_record(id))
-        unref_unless_last(refs); // C's id needs the channel, even if nobody else does
+        refs.fetch_sub(1, std::memory_order_acq_rel); // not unref(): C's id needs the channel, even if nobody else does
 }
 
 /// librdmacm looks at id->qp inside a get without any lock: so it is taken away under the mutex that each get holds.
@@ -423,7 +445,8 @@ inline void channel_state::finish(id_record& id) noexcept {
 /// How many events of its QP, and of the CQs that librdmacm made for it, are held.
 inline std::uint32_t channel_state::held_of_qp(id_record const& id) noexcept {
     std::uint32_t held = 0;
-    for (verbs_node const* const node : {id.qp, static_cast<verbs_node*>(id.send_cq), static_cast<verbs_node*>(id.recv_cq)})
+    for (verbs_node const* const node :
+         {id.qp, static_cast<verbs_node*>(id.send_cq), static_cast<verbs_node*>(id.recv_cq)})
         if (node)
             held += node->pins.load(std::memory_order_relaxed) - 1;
     return held;

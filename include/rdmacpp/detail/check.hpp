@@ -11,12 +11,14 @@ namespace rdma::inline RDMACPP_ABI::detail {
 
 inline std::error_code system_error_code(int value) noexcept {
     if (value == 0)
-        return errc::unspecified; // failed, and errno says nothing
+        return errc::unspecified;                                // failed, and errno says nothing
     return {value < 0 ? -value : value, std::system_category()}; // some providers set or return a negative errno
 }
 
 /// librdmacm: -1, and the reason in errno.
-inline std::error_code check_errno(int result) noexcept { return result == 0 ? std::error_code{} : system_error_code(errno); }
+inline std::error_code check_errno(int result) noexcept {
+    return result == 0 ? std::error_code{} : system_error_code(errno);
+}
 
 /// libibverbs' destroy, modify, query and post functions: the errno is returned.
 inline std::error_code check_returned(int result) noexcept {

@@ -6,6 +6,7 @@
 #include "pin.hpp"
 #include "verbs_node.hpp"
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -35,7 +36,7 @@ enum class request_state : std::uint8_t {
 
 /// The held events of one type, and how many of them are released to C.
 struct event_tally {
-    std::uint32_t held = 0;                // under the channel's mutex
+    std::uint32_t held = 0;                 // under the channel's mutex
     std::atomic<std::uint32_t> released{0}; // release() takes no lock
 };
 
@@ -63,47 +64,56 @@ struct id_record : pinnable {
 
     bool has(id_status s) const noexcept { return status.load(std::memory_order_acquire) == s; }
 
-    /// The QP goes to C with the id, and what librdmacm made for it.
+    /// The QP goes to C with the id, and what librdmacm made for it. No lock and no C call.
     void surrender_qp() noexcept {
-        for (verbs_node* const node : {channel_of(send_cq), channel_of(recv_cq), as_node(send_cq), as_node(recv_cq), qp})
-            if (node)
-                node->surrender();
+        for (verbs_node* const own : own_nodes())
+            if (own) {
+                pin(own); // dropped when it comes back, or its address is found used again
+                own->surrender();
+            }
     }
 
     /// The id came back from C: with its QP, unless C destroyed that.
     void take_qp_back() noexcept {
         if (!qp)
             return;
-        if (raw->qp != qp->raw) {
-            default_pd = raw->pd;
-            unpin(std::exchange(qp, nullptr)); // surrendered: nothing is destroyed
+        auto const nodes = own_nodes();
+        bool const there = raw->qp == qp->raw;
+        for (verbs_node* const own : nodes)
+            if (own && own->take_back(there))
+                unpin(own);
+        if (!there) {
             send_cq = recv_cq = nullptr;
+            unpin(std::exchange(qp, nullptr)); // surrendered: nothing is destroyed
             return;
         }
-        for (verbs_node* const node : {channel_of(send_cq), channel_of(recv_cq), as_node(send_cq), as_node(recv_cq)})
-            if (node)
-                node->take_back(nullptr);
-        qp->take_back(this);
+        void const* const used[] = {raw->qp->pd, raw->qp->send_cq, raw->qp->recv_cq};
+        qp->need_again(used, this);
+        for (cq_node* const cq : {send_cq, recv_cq})
+            if (cq)
+                cq->channel->need_again({}, this);
     }
 
     rdma_cm_id* raw = nullptr;
-    id_record* next = nullptr; // in the channel's table, or among its spares
-    channel_state* channel;    // kept alive while this has pins
-    verbs_node* qp = nullptr;      // of create_qp; pinned
-    cq_node* send_cq = nullptr;    // the CQs that librdmacm made for it: pinned by the QP; their channels pin the id
+    id_record* next = nullptr;  // in the channel's table, or among its spares
+    channel_state* channel;     // kept alive while this has pins
+    verbs_node* qp = nullptr;   // of create_qp; pinned
+    cq_node* send_cq = nullptr; // the CQs that librdmacm made for it: pinned by the QP; their channels pin the id
     cq_node* recv_cq = nullptr;
     ibv_pd* default_pd = nullptr; // what id->pd was before create_qp put the user's there
     std::atomic<id_status> status{id_status::foreign};
     std::atomic<request_state> request{request_state::none};
     std::atomic<bool> active{false}; // connect or accept went through: there may be somebody to tell
-    bool listed = false;     // in the channel's table; under its mutex, like all that follows
-    bool leaked = false;     // its destroy failed
-    std::uint32_t events = 0; // held events that name this id
+    bool listed = false;             // in the channel's table; under its mutex, like all that follows
+    bool leaked = false;             // its destroy failed
+    std::uint32_t events = 0;        // held events that name this id
     event_tally held_events[tallies];
 
 private:
-    static verbs_node* as_node(cq_node* cq) noexcept { return cq; }
-    static verbs_node* channel_of(cq_node* cq) noexcept { return cq ? cq->channel : nullptr; }
+    /// Its QP, the CQs that librdmacm made for it, and their channels; null where there are none.
+    std::array<verbs_node*, 5> own_nodes() const noexcept {
+        return {qp, send_cq, recv_cq, send_cq ? send_cq->channel : nullptr, recv_cq ? recv_cq->channel : nullptr};
+    }
 };
 
 } // namespace rdma::inline RDMACPP_ABI::detail

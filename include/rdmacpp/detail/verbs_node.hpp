@@ -13,13 +13,15 @@
 #include <cstdint>
 #include <mutex>
 #include <new>
+#include <span>
 #include <utility>
 
 namespace rdma::inline RDMACPP_ABI::detail {
 
-/// One PD, completion channel, CQ or QP. Pinned by its owner, by what was made from it and by the events that name it, it is
-/// destroyed with the last pin, and then lets go of what it needed: so handles may be dropped in any order, and the C
-/// library, which answers EBUSY to a wrong one and waits in ibv_destroy_cq and ibv_destroy_qp for every ack, never sees one.
+/// One PD, completion channel, CQ or QP. Pinned by its owner, by what was made from it and by the events that name it,
+/// it is destroyed with the last pin, and then lets go of what it needed: so handles may be dropped in any order, and
+/// the C library, which answers EBUSY to a wrong one and waits in ibv_destroy_cq and ibv_destroy_qp for every ack,
+/// never sees one.
 struct verbs_node : pinnable {
     using destroy_function = int (*)(void*) noexcept;
 
@@ -42,12 +44,11 @@ struct verbs_node : pinnable {
                 needed = nullptr;
     }
 
-    /// C gave it back. What it needs besides `one` is no longer known.
-    void take_back(pinnable* one) noexcept {
-        surrendered.store(false, std::memory_order_release);
-        if (one && !needs[3])
-            pin(needs[3] = one);
-    }
+    /// C gave it back, or (`alive` false) destroyed it. False: its address was used again meanwhile, see disown().
+    bool take_back(bool alive) noexcept;
+
+    /// Keeps alive again what C says it uses, as far as that is ours, and the id whose it is.
+    void need_again(std::span<void const* const> used, pinnable* id) noexcept;
 
     /// Tells C of all that is done.
     void settle_all() noexcept {
@@ -75,10 +76,11 @@ struct verbs_node : pinnable {
     void* raw = nullptr;
     verbs_node* next = nullptr; // in the table
     pinnable* needs[4] = {};
-    std::atomic<std::uint32_t> unsettled{0}; // completion events that were got and dropped, of which C does not know yet
-    std::atomic<bool> surrendered{false};    // released to C: whoever adopts it has it
-    bool listed = false;                     // in the table; under its mutex
-    bool leaked = false;                     // its destroy failed: it stays listed, so that late events are known
+    std::atomic<std::uint32_t> unsettled{
+        0};                               // completion events that were got and dropped, of which C does not know yet
+    std::atomic<bool> surrendered{false}; // released to C: whoever adopts it has it
+    bool listed = false;                  // in the table; under its mutex
+    bool leaked = false;                  // its destroy failed: it stays listed, so that late events are known
 
     static constexpr std::uint32_t settle_batch = 32;
 
@@ -109,22 +111,24 @@ private:
 /// A completion channel, with the threads that wait on it.
 struct comp_channel_node : verbs_node {
     comp_channel_node() noexcept
-        : verbs_node(&verbs_node::last<comp_channel_node>,
-                     [](void* p) noexcept { return ::ibv_destroy_comp_channel(static_cast<ibv_comp_channel*>(p)); },
-                     "ibv_destroy_comp_channel") {}
+        : verbs_node(
+              &verbs_node::last<comp_channel_node>,
+              [](void* p) noexcept { return ::ibv_destroy_comp_channel(static_cast<ibv_comp_channel*>(p)); },
+              "ibv_destroy_comp_channel") {}
     wait_room room;
 };
 
 /// A completion queue, with the channel it notifies.
 struct cq_node : verbs_node {
     cq_node() noexcept
-        : verbs_node(&verbs_node::last<cq_node>,
-                     [](void* p) noexcept { return ::ibv_destroy_cq(static_cast<ibv_cq*>(p)); }, "ibv_destroy_cq") {}
+        : verbs_node(
+              &verbs_node::last<cq_node>, [](void* p) noexcept { return ::ibv_destroy_cq(static_cast<ibv_cq*>(p)); },
+              "ibv_destroy_cq") {}
     comp_channel_node* channel = nullptr; // one of its needs, or null
 };
 
-/// Every verbs object that rdmacpp knows, by address: an event names its object by nothing else. One per process, and never
-/// destroyed, since events may be kept in static objects.
+/// Every verbs object that rdmacpp knows, by address: an event names its object by nothing else. One per process, and
+/// never destroyed, since events may be kept in static objects.
 struct RDMACPP_EXPORT verbs_table {
     std::mutex mutex;
     address_map<verbs_node> nodes;
@@ -180,13 +184,32 @@ struct RDMACPP_EXPORT verbs_table {
     }
 };
 
-inline void verbs_node::open(void* object, pinnable* first, pinnable* second, pinnable* third, pinnable* fourth) noexcept {
+inline void verbs_node::open(void* object, pinnable* first, pinnable* second, pinnable* third,
+                             pinnable* fourth) noexcept {
     raw = object;
     pinnable* const all[] = {first, second, third, fourth};
     for (std::size_t i = 0; i != 4; ++i)
         pin(needs[i] = all[i]);
     pins.store(1, std::memory_order_relaxed);
     verbs_table::get().insert(this);
+}
+
+inline bool verbs_node::take_back(bool alive) noexcept {
+    std::lock_guard const lock(verbs_table::get().mutex);
+    if (listed && alive)
+        surrendered.store(false, std::memory_order_release);
+    return listed;
+}
+
+inline void verbs_node::need_again(std::span<void const* const> used, pinnable* id) noexcept {
+    for (std::size_t i = 0; i != used.size(); ++i)
+        if (verbs_node* known = nullptr;
+            !needs[i] && verbs_table::get().find_and_pin(used[i], known) == verbs_table::found::pinned)
+            needs[i] = known;
+    for (pinnable const* const needed : needs)
+        if (needed == id)
+            return;
+    pin(needs[3] = id);
 }
 
 inline void verbs_node::let_go_of_needs() noexcept {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Waiting for a descriptor of C's, and being woken from it: by a deadline, a stop token, or the end of the channel object.
+// Waiting for a descriptor of C's, and being woken from it: by a deadline, a stop token, or the end of the channel
+// object.
 #pragma once
 
 #include "../timeout.hpp"
@@ -21,8 +22,8 @@ namespace rdma::inline RDMACPP_ABI::detail {
 /// What ended a wait.
 enum class woken { ready, expired, stopped, closed, failed };
 
-/// The threads that wait on one channel, each with an eventfd of its own: with a shared one, the first thread to read it
-/// takes the wake-up of all others. The eventfds are made on the first wait and kept for the next.
+/// The threads that wait on one channel, each with an eventfd of its own: with a shared one, the first thread to read
+/// it takes the wake-up of all others. The eventfds are made on the first wait and kept for the next.
 class wait_room {
 public:
     wait_room() noexcept = default;
@@ -46,7 +47,8 @@ public:
     }
 
     /// Waits until `fd` is readable, or for one of the other reasons; `failed` comes with `ec`.
-    woken wait(int fd, deadline const& until, stop_token const& stop, wait_options options, std::error_code& ec) noexcept {
+    woken wait(int fd, deadline const& until, stop_token const& stop, wait_options options,
+               std::error_code& ec) noexcept {
         seat* const mine = take(ec);
         if (!mine)
             return woken::failed;
@@ -140,7 +142,8 @@ private:
     std::atomic<bool> closed_{false};
 };
 
-/// The one loop behind every get: try, then wait, then try again. `attempt` returns true when it got something or failed.
+/// The one loop behind every get: try, then wait, then try again. `attempt` returns true when it got something or
+/// failed.
 template <class Attempt>
 woken get_or_wait(wait_room& room, int fd, deadline const& until, stop_token const& stop, wait_options options,
                   std::error_code& ec, Attempt&& attempt) noexcept {
@@ -151,7 +154,8 @@ woken get_or_wait(wait_room& room, int fd, deadline const& until, stop_token con
             return woken::closed;
         if (attempt())
             return ec ? woken::failed : woken::ready;
-        // A readable descriptor promises nothing (C swallows some events, another thread may be faster): hence the loop.
+        // A readable descriptor promises nothing (C swallows some events, another thread may be faster): hence the
+        // loop.
         if (woken const why = room.wait(fd, until, stop, options, ec); why != woken::ready)
             return why;
     }
