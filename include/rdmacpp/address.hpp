@@ -158,7 +158,7 @@ private:
 
     bool parse(sa_family_t family, std::string_view host, void* destination) noexcept {
         char text[INET6_ADDRSTRLEN] = {}; // inet_pton wants a terminated string
-        if (host.size() >= sizeof text)
+        if (host.size() >= sizeof text || host.find('\0') != host.npos)
             return false;
         host.copy(text, host.size());
         storage_.ss_family = family;
@@ -167,7 +167,7 @@ private:
 
     static std::uint32_t interface_index(std::string_view name) noexcept {
         char text[IF_NAMESIZE] = {};
-        if (name.empty() || name.size() >= sizeof text)
+        if (name.empty() || name.size() >= sizeof text || name.find('\0') != name.npos)
             return 0;
         name.copy(text, name.size());
         if (unsigned const index = ::if_nametoindex(text))

@@ -583,6 +583,7 @@ inline bool channel_state::adopt_event(rdma_cm_event* event, held_event& held, s
         ec = system_error_code(ENOMEM);
         return false;
     }
+    ++counts.events_got;
     hold(event, held, child && child->has(id_status::owned) ? child : nullptr);
     return true;
 }

@@ -50,6 +50,9 @@ struct verbs_node : pinnable {
     /// Keeps alive again what C says it uses, as far as that is ours, and the id whose it is.
     void need_again(std::span<void const* const> used, pinnable* id) noexcept;
 
+    /// destroy() asked for by name: refused while anything else pins this; on failure all stays as it was.
+    std::error_code destroy_now() noexcept;
+
     /// Tells C of all that is done.
     void settle_all() noexcept {
         if (unsettled.load(std::memory_order_acquire) != 0) // only ever of a CQ
@@ -95,9 +98,6 @@ protected:
             delete &node;
     }
 
-    /// destroy() asked for by name: refused while anything else pins this; on failure all stays as it was.
-    std::error_code destroy_now() noexcept;
-
 private:
     void settle(ibv_cq* cq) noexcept {
         if (std::uint32_t const n = unsettled.exchange(0, std::memory_order_acq_rel))
@@ -115,6 +115,10 @@ struct comp_channel_node : verbs_node {
               &verbs_node::last<comp_channel_node>,
               [](void* p) noexcept { return ::ibv_destroy_comp_channel(static_cast<ibv_comp_channel*>(p)); },
               "ibv_destroy_comp_channel") {}
+    /// What a range over its events keeps alive.
+    void ref() noexcept { pin(this); }
+    void unref() noexcept { unpin(this); }
+
     wait_room room;
 };
 
