@@ -262,6 +262,8 @@ int create_qp(entry& in, cm& id, ibv_qp_init_attr_ex& attr)
     pd* const domain = in.need(the().pds, attr.pd, "PD");
     if (domain == nullptr || id.verbs != attr.pd->context || cqs_conflict(id, attr)) return minus_one(EINVAL);
 
+    if (the().credentials_changed) return minus_one(EACCES); // the kernel is asked for the QP's attributes
+
     bool const needs_recv = attr.recv_cq == nullptr && id.recv_cq == nullptr, needs_send = attr.send_cq == nullptr && id.send_cq == nullptr;
     if (!create_one_cq(id, needs_recv ? attr.cap.max_recv_wr : 0, id.recv_cq, id.recv_cq_channel)
         || !create_one_cq(id, needs_send ? attr.cap.max_send_wr : 0, id.send_cq, id.send_cq_channel)) {

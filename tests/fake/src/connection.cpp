@@ -120,7 +120,7 @@ void reject(endpoint& whose, int reason, bytes data)
         item.data = padded(*peer, message::reject, std::move(data));
         return say(*peer, std::move(item));
     }
-    tell(*peer, RDMA_CM_EVENT_REJECTED, is_iwarp(*peer) ? -ECONNREFUSED : reason, padded(*peer, message::reject, std::move(data)));
+    tell(*peer, RDMA_CM_EVENT_REJECTED, is_iwarp(*peer) ? -ECONNRESET : reason, padded(*peer, message::reject, std::move(data)));
     kernel_qp_to_error(*peer);
 }
 
@@ -309,7 +309,7 @@ int turn_away(endpoint& active, int reason)
     if (is_iwarp(active) && reason == nobody_listens) return ECONNREFUSED;
     active.handled = true;
     active.state = phase::closed;
-    int const status = is_iwarp(active) ? -ECONNREFUSED : reason;
+    int const status = is_iwarp(active) ? -ECONNRESET : reason;
     if (is_ud(active)) tell(active, RDMA_CM_EVENT_UNREACHABLE, sidr_unsupported, padded(active, message::reject, {}));
     else tell(active, RDMA_CM_EVENT_REJECTED, status, padded(active, message::reject, {}));
     return 0;

@@ -192,7 +192,7 @@ TEST_CASE("registering: rights, lengths, windows")
     clean_world world;
     auto* const pd = ibv_alloc_pd(fake::rxe_context());
     char buffer[16];
-    CHECK((ibv_reg_mr(pd, buffer, sizeof buffer, IBV_ACCESS_REMOTE_WRITE) == nullptr && errno == EINVAL));
+    CHECK((ibv_reg_mr(pd, buffer, sizeof buffer, unsigned{IBV_ACCESS_REMOTE_WRITE}) == nullptr && errno == EINVAL));
     CHECK((ibv_reg_mr(pd, buffer, 0, 0) == nullptr && errno == EINVAL));
     unsigned const access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND | IBV_ACCESS_RELAXED_ORDERING;
     auto* const mr = ibv_reg_mr(pd, buffer, sizeof buffer, access);

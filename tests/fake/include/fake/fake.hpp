@@ -23,6 +23,8 @@ namespace fake {
 inline constexpr std::uint32_t rxe_scope = 71;
 inline constexpr std::uint32_t siw_scope = 72;
 
+// On RoCE, as in the kernel, the passive side is ESTABLISHED only once the active side has got its answer from rdma_get_cm_event.
+
 /// Forgets everything: live objects are freed, faults disarmed, logs emptied, switches put back to their defaults.
 void reset();
 
