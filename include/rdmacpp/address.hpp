@@ -3,6 +3,9 @@
 /// A socket address as a value: family, host, scope id, and the port in host byte order.
 #pragma once
 
+#include "config.hpp"
+#if __cplusplus >= 202002L // below, config.hpp says what to do
+
 #include "error.hpp"
 
 #include <cstdint>
@@ -195,3 +198,5 @@ inline std::string to_string(address const& a) {
 }
 
 } // namespace rdma::inline RDMACPP_ABI
+
+#endif

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "config.hpp"
+#if __cplusplus >= 202002L // below, config.hpp says what to do
 
 namespace rdma::inline RDMACPP_ABI {
 
@@ -20,3 +21,5 @@ struct no_init_t {
 inline constexpr no_init_t no_init{};
 
 } // namespace rdma::inline RDMACPP_ABI
+
+#endif

@@ -3,6 +3,9 @@
 /// Asynchronous device events, which ack themselves.
 #pragma once
 
+#include "config.hpp"
+#if __cplusplus >= 202002L // below, config.hpp says what to do
+
 #include "context.hpp"
 #include "detail/verbs_node.hpp"
 #include "qp.hpp"
@@ -135,3 +138,5 @@ inline async_event context_ref::try_get_async_event() const {
 #endif
 
 } // namespace rdma::inline RDMACPP_ABI
+
+#endif

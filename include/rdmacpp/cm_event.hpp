@@ -3,6 +3,9 @@
 /// A communication event, which acks itself: one get, one ack.
 #pragma once
 
+#include "config.hpp"
+#if __cplusplus >= 202002L // below, config.hpp says what to do
+
 #include "address.hpp"
 #include "adopt.hpp"
 #include "cm_id_ref.hpp"
@@ -200,7 +203,7 @@ inline std::error_code cm_event::error() const noexcept {
             return static_cast<reject_reason>(status);
         break;
     case cm_event_type::unreachable:
-        if (status > 0 && is_datagram()) // the status of a SIDR reply: 1 unsupported service, 2 rejected, 3 no QP …
+        if (status > 0 && is_datagram()) // the status of a SIDR reply: 1 unsupported service, 2 rejected, 3 no QP ...
             return reject_reason::unsupported;
         break;
     case cm_event_type::user: return {}; // whatever its writer put there
@@ -277,3 +280,5 @@ inline std::string to_string(cm_event const& event) {
 }
 
 } // namespace rdma::inline RDMACPP_ABI
+
+#endif

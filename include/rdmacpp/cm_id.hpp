@@ -3,6 +3,9 @@
 /// Connection manager ids: the sockets of RDMA.
 #pragma once
 
+#include "config.hpp"
+#if __cplusplus >= 202002L // below, config.hpp says what to do
+
 #include "cm_id_ref.hpp"
 #include "conn_param.hpp"
 #include "context.hpp"
@@ -118,7 +121,7 @@ public:
 #if RDMACPP_EXCEPTIONS
     /// Binds it to a local address (rdma_bind_addr); port 0 lets the system choose. A specific address binds a device,
     /// too.
-    /// @throws rdma::error errc::bad_address for the empty one; EADDRINUSE, EADDRNOTAVAIL, ENODEV …
+    /// @throws rdma::error errc::bad_address for the empty one; EADDRINUSE, EADDRNOTAVAIL, ENODEV ...
     void bind(address const& local) {
         std::error_code ec;
         bind(local, ec);
@@ -136,7 +139,7 @@ public:
     }
 
     /// Resolves the peer's address to a local device (rdma_resolve_addr): leads to ADDR_RESOLVED or ADDR_ERROR.
-    /// @throws rdma::error errc::bad_address, errc::family_mismatch; ENODEV if no RDMA device leads there …
+    /// @throws rdma::error errc::bad_address, errc::family_mismatch; ENODEV if no RDMA device leads there ...
     void resolve_addr(address const& peer, timeout limit = std::chrono::seconds(2)) {
         std::error_code ec;
         resolve_addr(peer, limit, ec);
@@ -161,7 +164,7 @@ public:
 
     /// Makes its QP (rdma_create_qp), on its default PD, or on one of the same device; what is used is kept alive.
     /// @return what was granted, which may be more than was asked for
-    /// @throws rdma::error errc::qp_exists; std::errc::not_enough_memory; EINVAL …
+    /// @throws rdma::error errc::qp_exists; std::errc::not_enough_memory; EINVAL ...
     qp_cap create_qp(qp_init_attr const& attr) { return create_qp(pd_ref(), attr); }
     qp_cap create_qp(pd_ref protection, qp_init_attr const& attr) {
         std::error_code ec;
@@ -575,3 +578,5 @@ inline cm_id cm_event::take_id() {
 #endif
 
 } // namespace rdma::inline RDMACPP_ABI
+
+#endif

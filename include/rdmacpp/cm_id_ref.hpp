@@ -3,6 +3,9 @@
 /// A view of a connection manager id: who it is, and its addresses.
 #pragma once
 
+#include "config.hpp"
+#if __cplusplus >= 202002L // below, config.hpp says what to do
+
 #include "address.hpp"
 #include "detail/c_api.hpp"
 #include "event_type.hpp"
@@ -68,7 +71,7 @@ public:
 static_assert(std::is_trivially_copyable_v<cm_id_ref> && sizeof(cm_id_ref) == sizeof(void*));
 static_assert(!std::is_convertible_v<rdma_cm_id*, cm_id_ref>);
 
-/// The C address of the id and its two socket addresses: "0x55…c0 10.0.0.1:7471 -> 10.0.0.2:40000".
+/// The C address of the id and its two socket addresses: "0x55...c0 10.0.0.1:7471 -> 10.0.0.2:40000".
 inline std::string to_string(cm_id_ref id) {
     if (!id)
         return "none";
@@ -83,3 +86,5 @@ template <>
 struct std::hash<rdma::cm_id_ref> {
     std::size_t operator()(rdma::cm_id_ref id) const noexcept { return std::hash<void*>()(id.native_handle()); }
 };
+
+#endif

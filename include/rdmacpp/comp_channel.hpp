@@ -3,6 +3,9 @@
 /// Completion channels: where CQs that were armed report.
 #pragma once
 
+#include "config.hpp"
+#if __cplusplus >= 202002L // below, config.hpp says what to do
+
 #include "context.hpp"
 #include "cq_event.hpp"
 #include "event_source.hpp"
@@ -128,3 +131,5 @@ static_assert(std::is_convertible_v<comp_channel&, comp_channel_ref> &&
               !std::is_convertible_v<comp_channel, comp_channel_ref>);
 
 } // namespace rdma::inline RDMACPP_ABI
+
+#endif

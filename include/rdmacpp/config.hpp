@@ -3,7 +3,7 @@
 /// What the compiler gives, and the two macros a user may define before including rdmacpp.
 #pragma once
 
-#if (defined(_MSVC_LANG) ? _MSVC_LANG : __cplusplus) < 202002L
+#if __cplusplus < 202002L
 #error "rdmacpp needs C++20: compile with -std=c++20 or newer"
 #else
 

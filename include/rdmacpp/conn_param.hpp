@@ -3,6 +3,9 @@
 /// The parameters of connect and accept.
 #pragma once
 
+#include "config.hpp"
+#if __cplusplus >= 202002L // below, config.hpp says what to do
+
 #include "private_data.hpp"
 
 #include <cstddef>
@@ -34,3 +37,5 @@ struct conn_param {
 };
 
 } // namespace rdma::inline RDMACPP_ABI
+
+#endif

@@ -3,6 +3,9 @@
 /// A view of an opened device: the context of an id belongs to librdmacm, and is only ever borrowed.
 #pragma once
 
+#include "config.hpp"
+#if __cplusplus >= 202002L // below, config.hpp says what to do
+
 #include "detail/c_api.hpp"
 #include "detail/check.hpp"
 #include "detail/pin.hpp"
@@ -91,3 +94,5 @@ static_assert(std::is_trivially_copyable_v<context_ref>);
 static_assert(sizeof(context_ref) <= 2 * sizeof(void*));
 
 } // namespace rdma::inline RDMACPP_ABI
+
+#endif

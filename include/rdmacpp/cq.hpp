@@ -3,6 +3,9 @@
 /// Completion queues, and waiting for completions without losing a wake-up.
 #pragma once
 
+#include "config.hpp"
+#if __cplusplus >= 202002L // below, config.hpp says what to do
+
 #include "comp_channel.hpp"
 #include "context.hpp"
 #include "verbs_owner.hpp"
@@ -254,3 +257,5 @@ static_assert(!std::is_constructible_v<cq, cq_ref> && !std::is_constructible_v<c
 static_assert(std::is_convertible_v<cq&, cq_ref> && !std::is_convertible_v<cq, cq_ref>);
 
 } // namespace rdma::inline RDMACPP_ABI
+
+#endif

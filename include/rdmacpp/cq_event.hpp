@@ -3,6 +3,9 @@
 /// A completion event, which acks itself.
 #pragma once
 
+#include "config.hpp"
+#if __cplusplus >= 202002L // below, config.hpp says what to do
+
 #include "adopt.hpp"
 #include "detail/verbs_node.hpp"
 #include "event_source.hpp"
@@ -119,3 +122,5 @@ static_assert(!std::is_copy_constructible_v<cq_event> && std::is_nothrow_move_co
               std::is_nothrow_move_assignable_v<cq_event>);
 
 } // namespace rdma::inline RDMACPP_ABI
+
+#endif

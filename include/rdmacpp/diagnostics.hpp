@@ -5,6 +5,7 @@
 #pragma once
 
 #include "config.hpp"
+#if __cplusplus >= 202002L // below, config.hpp says what to do
 
 #include <atomic>
 #include <cstdio>
@@ -64,3 +65,5 @@ inline diagnostic_handler set_diagnostic_handler(diagnostic_handler handler) noe
 }
 
 } // namespace rdma::inline RDMACPP_ABI
+
+#endif

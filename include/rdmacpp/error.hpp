@@ -6,6 +6,7 @@
 #pragma once
 
 #include "config.hpp"
+#if __cplusplus >= 202002L // below, config.hpp says what to do
 
 #include <cerrno>
 #include <stdexcept>
@@ -293,3 +294,5 @@ inline void throw_error(std::error_code code, char const* function, std::string 
 } // namespace detail
 
 } // namespace rdma::inline RDMACPP_ABI
+
+#endif

@@ -3,6 +3,9 @@
 /// Event channels: where the events of ids arrive.
 #pragma once
 
+#include "config.hpp"
+#if __cplusplus >= 202002L // below, config.hpp says what to do
+
 #include "adopt.hpp"
 #include "cm_event.hpp"
 #include "detail/channel_state.hpp"
@@ -41,7 +44,7 @@ private:
 
 /// An owned event channel (rdma_create_event_channel), and a range over its events:
 ///
-///     for (rdma::cm_event event : channel) { … }   // waits; acks at the end of each turn, on break, on throw
+///     for (rdma::cm_event event : channel) { ... }   // waits; acks at the end of each turn, on break, on throw
 ///
 /// The C channel is always non-blocking; the waiting is done here, so that it can be timed, stopped and interrupted.
 /// The object may be dropped before its ids, its events and its iterators: the C channel is destroyed with the last of
@@ -157,3 +160,5 @@ inline std::string to_string(event_channel const& channel) {
 }
 
 } // namespace rdma::inline RDMACPP_ABI
+
+#endif

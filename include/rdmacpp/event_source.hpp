@@ -3,6 +3,9 @@
 /// Getting events, one by one or with a range-for: the same for every kind of event channel.
 #pragma once
 
+#include "config.hpp"
+#if __cplusplus >= 202002L // below, config.hpp says what to do
+
 #include "detail/wait_room.hpp"
 #include "timeout.hpp"
 
@@ -302,3 +305,5 @@ private:
 
 template <class Event, bool Throws>
 inline constexpr bool std::ranges::enable_view<rdma::event_range<Event, Throws>> = true;
+
+#endif

@@ -3,6 +3,9 @@
 /// The names of events and port spaces.
 #pragma once
 
+#include "config.hpp"
+#if __cplusplus >= 202002L // below, config.hpp says what to do
+
 #include "detail/c_api.hpp"
 
 #include <string>
@@ -50,3 +53,5 @@ inline std::string to_string(cm_event_type type) {
 }
 
 } // namespace rdma::inline RDMACPP_ABI
+
+#endif

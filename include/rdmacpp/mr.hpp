@@ -3,6 +3,9 @@
 /// Memory regions: what a device may read and write.
 #pragma once
 
+#include "config.hpp"
+#if __cplusplus >= 202002L // below, config.hpp says what to do
+
 #include "pd.hpp"
 
 #include <cstddef>
@@ -181,3 +184,5 @@ static_assert(!std::is_copy_constructible_v<mr> && std::is_nothrow_move_construc
 static_assert(!std::is_constructible_v<mr, ibv_mr*>);
 
 } // namespace rdma::inline RDMACPP_ABI
+
+#endif

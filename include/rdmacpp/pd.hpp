@@ -3,6 +3,9 @@
 /// Protection domains.
 #pragma once
 
+#include "config.hpp"
+#if __cplusplus >= 202002L // below, config.hpp says what to do
+
 #include "context.hpp"
 #include "verbs_owner.hpp"
 
@@ -92,3 +95,5 @@ static_assert(!std::is_constructible_v<pd, pd_ref> && !std::is_constructible_v<p
 static_assert(std::is_convertible_v<pd&, pd_ref> && !std::is_convertible_v<pd, pd_ref>);
 
 } // namespace rdma::inline RDMACPP_ABI
+
+#endif

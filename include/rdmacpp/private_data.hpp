@@ -4,6 +4,7 @@
 #pragma once
 
 #include "config.hpp"
+#if __cplusplus >= 202002L // below, config.hpp says what to do
 
 #include <cstddef>
 #include <cstdint>
@@ -53,3 +54,5 @@ private:
 };
 
 } // namespace rdma::inline RDMACPP_ABI
+
+#endif

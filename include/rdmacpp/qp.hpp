@@ -3,6 +3,9 @@
 /// The queue pair of an id.
 #pragma once
 
+#include "config.hpp"
+#if __cplusplus >= 202002L // below, config.hpp says what to do
+
 #include "cq.hpp"
 #include "work_request.hpp"
 
@@ -139,3 +142,5 @@ private:
 static_assert(std::is_trivially_copyable_v<qp_ref> && sizeof(qp_ref) == sizeof(void*));
 
 } // namespace rdma::inline RDMACPP_ABI
+
+#endif

@@ -3,6 +3,9 @@
 /// All of rdmacpp: a C++20 RAII library over rdma-core. One get, one ack, by construction.
 #pragma once
 
+#include "config.hpp"
+#if __cplusplus >= 202002L // below, config.hpp says what to do
+
 // IWYU pragma: begin_exports
 #include "address.hpp"
 #include "adopt.hpp"
@@ -11,7 +14,6 @@
 #include "cm_id.hpp"
 #include "cm_id_ref.hpp"
 #include "comp_channel.hpp"
-#include "config.hpp"
 #include "conn_param.hpp"
 #include "context.hpp"
 #include "cq.hpp"
@@ -33,3 +35,5 @@
 #include "work_completion.hpp"
 #include "work_request.hpp"
 // IWYU pragma: end_exports
+
+#endif

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "config.hpp"
+#if __cplusplus >= 202002L // below, config.hpp says what to do
 
 #include <cstdint>
 
@@ -23,3 +24,5 @@ struct channel_stats {
 };
 
 } // namespace rdma::inline RDMACPP_ABI
+
+#endif

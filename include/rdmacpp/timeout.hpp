@@ -4,6 +4,7 @@
 #pragma once
 
 #include "config.hpp"
+#if __cplusplus >= 202002L // below, config.hpp says what to do
 
 #include <chrono>
 #include <climits>
@@ -108,3 +109,5 @@ timeout until(std::chrono::time_point<Clock, Duration> at) {
 } // namespace detail
 
 } // namespace rdma::inline RDMACPP_ABI
+
+#endif

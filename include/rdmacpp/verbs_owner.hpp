@@ -3,6 +3,9 @@
 /// What the owners of verbs objects have in common.
 #pragma once
 
+#include "config.hpp"
+#if __cplusplus >= 202002L // below, config.hpp says what to do
+
 #include "adopt.hpp"
 #include "detail/verbs_node.hpp"
 
@@ -102,3 +105,5 @@ protected:
 };
 
 } // namespace rdma::inline RDMACPP_ABI
+
+#endif

@@ -3,6 +3,9 @@
 /// What became of a work request.
 #pragma once
 
+#include "config.hpp"
+#if __cplusplus >= 202002L // below, config.hpp says what to do
+
 #include "detail/c_api.hpp"
 
 #include <cstdint>
@@ -109,3 +112,5 @@ static_assert(std::is_standard_layout_v<work_completion> && std::is_trivially_co
 static_assert(sizeof(work_completion) == sizeof(ibv_wc) && alignof(work_completion) == alignof(ibv_wc));
 
 } // namespace rdma::inline RDMACPP_ABI
+
+#endif

@@ -3,6 +3,9 @@
 /// Work requests: what to send, receive, read and write.
 #pragma once
 
+#include "config.hpp"
+#if __cplusplus >= 202002L // below, config.hpp says what to do
+
 #include "mr.hpp"
 
 #include <cstdint>
@@ -91,3 +94,5 @@ private:
 static_assert(std::is_trivially_copyable_v<send_wr> && std::is_trivially_copyable_v<recv_wr>);
 
 } // namespace rdma::inline RDMACPP_ABI
+
+#endif

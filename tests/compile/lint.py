@@ -89,7 +89,8 @@ def stale(arguments):
     result = {}
     for directory, configured in lists.items():
         base = ring.ROOT / directory
-        there = {path.relative_to(base).as_posix() for path in base.rglob('*.?pp')}
+        pattern = '*.hpp' if directory == 'include' else '*.cpp'
+        there = {path.relative_to(base).as_posix() for path in base.rglob(pattern)}
         result[directory] = sorted(there ^ set(configured))
     return result
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "../config.hpp"
+#if __cplusplus >= 202002L // below, config.hpp says what to do
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wpedantic"
@@ -20,3 +21,5 @@
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
 #pragma GCC diagnostic pop
+
+#endif

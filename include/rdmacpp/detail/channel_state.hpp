@@ -5,6 +5,9 @@
 // while events of it are held only becomes `dropped`; rdma_destroy_id runs with the last ack, on the thread that acks.
 #pragma once
 
+#include "../config.hpp"
+#if __cplusplus >= 202002L // below, config.hpp says what to do
+
 #include "../stats.hpp"
 #include "id_record.hpp"
 #include "wait_room.hpp"
@@ -639,3 +642,5 @@ inline void channel_state::ack(held_event const& event) noexcept {
 }
 
 } // namespace rdma::inline RDMACPP_ABI::detail
+
+#endif

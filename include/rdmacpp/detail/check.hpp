@@ -2,6 +2,9 @@
 // One translator for each of C's error conventions. Each reads errno at once, before any cleanup can change it.
 #pragma once
 
+#include "../config.hpp"
+#if __cplusplus >= 202002L // below, config.hpp says what to do
+
 #include "../error.hpp"
 
 #include <cerrno>
@@ -31,3 +34,5 @@ inline std::error_code check_pointer(void const* result) noexcept {
 }
 
 } // namespace rdma::inline RDMACPP_ABI::detail
+
+#endif

@@ -3,6 +3,9 @@
 // the id.
 #pragma once
 
+#include "../config.hpp"
+#if __cplusplus >= 202002L // below, config.hpp says what to do
+
 #include "channel_state.hpp"
 #include "id_record.hpp"
 #include "verbs_node.hpp"
@@ -92,3 +95,5 @@ private:
 };
 
 } // namespace rdma::inline RDMACPP_ABI::detail
+
+#endif

@@ -2,6 +2,9 @@
 // What the library knows of one rdma_cm_id.
 #pragma once
 
+#include "../config.hpp"
+#if __cplusplus >= 202002L // below, config.hpp says what to do
+
 #include "c_api.hpp"
 #include "pin.hpp"
 #include "verbs_node.hpp"
@@ -117,3 +120,5 @@ private:
 };
 
 } // namespace rdma::inline RDMACPP_ABI::detail
+
+#endif

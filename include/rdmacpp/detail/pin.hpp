@@ -2,6 +2,9 @@
 // What keeps a C object alive: its owner, its dependents, and the events that name it each hold one pin.
 #pragma once
 
+#include "../config.hpp"
+#if __cplusplus >= 202002L // below, config.hpp says what to do
+
 #include "process.hpp"
 
 #include <atomic>
@@ -45,3 +48,5 @@ inline bool unref_unless_last(std::atomic<std::uint32_t>& count) noexcept {
 }
 
 } // namespace rdma::inline RDMACPP_ABI::detail
+
+#endif

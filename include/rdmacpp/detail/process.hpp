@@ -3,6 +3,7 @@
 #pragma once
 
 #include "../config.hpp"
+#if __cplusplus >= 202002L // below, config.hpp says what to do
 
 #include <atomic>
 
@@ -23,3 +24,5 @@ struct RDMACPP_EXPORT process {
 };
 
 } // namespace rdma::inline RDMACPP_ABI::detail
+
+#endif

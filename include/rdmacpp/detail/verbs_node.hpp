@@ -2,6 +2,9 @@
 // What stands behind each verbs object: who needs it, what it needs, and how it ends.
 #pragma once
 
+#include "../config.hpp"
+#if __cplusplus >= 202002L // below, config.hpp says what to do
+
 #include "../diagnostics.hpp"
 #include "address_map.hpp"
 #include "c_api.hpp"
@@ -28,7 +31,7 @@ struct verbs_node : pinnable {
     verbs_node(destroy_function destroy_it, char const* destroy_call) noexcept
         : verbs_node(&last<verbs_node>, destroy_it, destroy_call) {}
 
-    /// Starts life: one pin, its owner's; `first`, `second` … are kept alive until this is destroyed.
+    /// Starts life: one pin, its owner's; `first`, `second` ... are kept alive until this is destroyed.
     void open(void* object, pinnable* first, pinnable* second = nullptr, pinnable* third = nullptr,
               pinnable* fourth = nullptr) noexcept;
 
@@ -264,3 +267,5 @@ inline std::error_code verbs_node::destroy_now() noexcept {
 }
 
 } // namespace rdma::inline RDMACPP_ABI::detail
+
+#endif

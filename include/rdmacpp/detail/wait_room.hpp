@@ -3,6 +3,9 @@
 // object.
 #pragma once
 
+#include "../config.hpp"
+#if __cplusplus >= 202002L // below, config.hpp says what to do
+
 #include "../timeout.hpp"
 #include "check.hpp"
 
@@ -162,3 +165,5 @@ woken get_or_wait(wait_room& room, int fd, deadline const& until, stop_token con
 }
 
 } // namespace rdma::inline RDMACPP_ABI::detail
+
+#endif
