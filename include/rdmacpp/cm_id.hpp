@@ -140,14 +140,14 @@ public:
 
     /// Resolves the peer's address to a local device (rdma_resolve_addr): leads to ADDR_RESOLVED or ADDR_ERROR.
     /// @throws rdma::error errc::bad_address, errc::family_mismatch; ENODEV if no RDMA device leads there ...
-    void resolve_addr(address const& peer, timeout limit = std::chrono::seconds(2)) {
+    void resolve_addr(address const& peer, timeout limit = std::chrono::milliseconds(2000)) {
         std::error_code ec;
         resolve_addr(peer, limit, ec);
         if (ec)
             detail::throw_error(ec, "rdma_resolve_addr", to_string(peer));
     }
     /// The same, from a given local address, whose port may be 0.
-    void resolve_addr(address const& local, address const& peer, timeout limit = std::chrono::seconds(2)) {
+    void resolve_addr(address const& local, address const& peer, timeout limit = std::chrono::milliseconds(2000)) {
         std::error_code ec;
         resolve_addr(local, peer, limit, ec);
         if (ec)
@@ -155,7 +155,7 @@ public:
     }
 
     /// Finds the route to the peer (rdma_resolve_route): leads to ROUTE_RESOLVED or ROUTE_ERROR. Needs ADDR_RESOLVED.
-    void resolve_route(timeout limit = std::chrono::seconds(2)) {
+    void resolve_route(timeout limit = std::chrono::milliseconds(2000)) {
         std::error_code ec;
         resolve_route(limit, ec);
         if (ec)
@@ -268,10 +268,10 @@ public:
     void resolve_addr(address const& peer, timeout limit, std::error_code& ec) noexcept;
     void resolve_addr(address const& local, address const& peer, timeout limit, std::error_code& ec) noexcept;
     void resolve_addr(address const& peer, std::error_code& ec) noexcept {
-        resolve_addr(peer, std::chrono::seconds(2), ec);
+        resolve_addr(peer, std::chrono::milliseconds(2000), ec);
     }
     void resolve_route(timeout limit, std::error_code& ec) noexcept;
-    void resolve_route(std::error_code& ec) noexcept { resolve_route(std::chrono::seconds(2), ec); }
+    void resolve_route(std::error_code& ec) noexcept { resolve_route(std::chrono::milliseconds(2000), ec); }
     qp_cap create_qp(pd_ref protection, qp_init_attr const& attr, std::error_code& ec) noexcept;
     qp_cap create_qp(qp_init_attr const& attr, std::error_code& ec) noexcept { return create_qp({}, attr, ec); }
     void connect(conn_param const& param, std::error_code& ec) noexcept;

@@ -63,96 +63,96 @@ public:
     /// @return the part of `into` that was filled; empty if the channel object is gone
     /// @throws rdma::error errc::poll_failed; std::errc::invalid_argument if the CQ has no channel; errno of the calls
     std::span<work_completion> wait(std::span<work_completion> into, wait_options options = {}) const {
-        std::error_code ec;
-        auto const done = wait(into, options, ec);
-        checked(ec);
-        return done;
+        return waited(into, detail::deadline::never(), {}, options);
     }
 
-    /// Waits for completions, at most this long. @return what was filled, empty when it took too long @throws
-    /// rdma::error
+    /// Waits for completions, at most this long. @return what was filled, empty when it took too long
+    /// @throws rdma::error
     std::span<work_completion> wait_for(std::span<work_completion> into, timeout span,
                                         wait_options options = {}) const {
-        std::error_code ec;
-        auto const done = wait_for(into, span, options, ec);
-        checked(ec);
-        return done;
+        return waited(into, detail::deadline::after(span), {}, options);
     }
 #if defined(__cpp_lib_jthread)
-    /// Waits for completions until stop is requested. @return what was filled, empty when stopped @throws rdma::error
+    /// Waits for completions until stop is requested. @return what was filled, empty when stopped
+    /// @throws rdma::error
     std::span<work_completion> wait(std::span<work_completion> into, std::stop_token const& stop,
                                     wait_options options = {}) const {
-        std::error_code ec;
-        auto const done = wait(into, stop, options, ec);
-        checked(ec);
-        return done;
+        return waited(into, detail::deadline::never(), stop, options);
     }
 #endif
 #endif
     /// The twins of wait and wait_for.
     std::span<work_completion> wait(std::span<work_completion> into, std::error_code& ec) const noexcept {
-        return wait_until(into, detail::deadline::never(), {}, {}, ec);
+        return wait(into, wait_options{}, ec);
     }
     std::span<work_completion> wait(std::span<work_completion> into, wait_options options,
                                     std::error_code& ec) const noexcept {
-        return wait_until(into, detail::deadline::never(), {}, options, ec);
+        return wait_until(into, detail::deadline::never(), {}, options, ec).filled;
     }
     std::span<work_completion> wait_for(std::span<work_completion> into, timeout span,
                                         std::error_code& ec) const noexcept {
-        return wait_until(into, detail::deadline::after(span), {}, {}, ec);
+        return wait_for(into, span, {}, ec);
     }
     std::span<work_completion> wait_for(std::span<work_completion> into, timeout span, wait_options options,
                                         std::error_code& ec) const noexcept {
-        return wait_until(into, detail::deadline::after(span), {}, options, ec);
+        return wait_until(into, detail::deadline::after(span), {}, options, ec).filled;
     }
 #if defined(__cpp_lib_jthread)
     std::span<work_completion> wait(std::span<work_completion> into, std::stop_token const& stop,
                                     std::error_code& ec) const noexcept {
-        return wait_until(into, detail::deadline::never(), stop, {}, ec);
+        return wait(into, stop, {}, ec);
     }
     std::span<work_completion> wait(std::span<work_completion> into, std::stop_token const& stop, wait_options options,
                                     std::error_code& ec) const noexcept {
-        return wait_until(into, detail::deadline::never(), stop, options, ec);
+        return wait_until(into, detail::deadline::never(), stop, options, ec).filled;
     }
 #endif
 
 private:
+    /// What a wait brought, and the last C function it called.
+    struct outcome {
+        std::span<work_completion> filled;
+        char const* function;
+    };
+
     ibv_cq* raw() const noexcept { return static_cast<Handle const*>(this)->native_handle(); }
     detail::comp_channel_node* channel() const noexcept { return static_cast<Handle const*>(this)->channel(); }
 
-    /// True: something came, or failed.
-    bool drain(std::span<work_completion> into, std::size_t& n, std::error_code& ec) const noexcept {
-        int const got = poll(into, std::nothrow);
-        if (got < 0)
-            ec = errc::poll_failed;
-        n = got < 0 ? 0 : static_cast<std::size_t>(got);
-        return got != 0;
-    }
-
-    std::span<work_completion> wait_until(std::span<work_completion> into, detail::deadline const& until,
-                                          detail::stop_token const& stop, wait_options options,
-                                          std::error_code& ec) const noexcept {
+    outcome wait_until(std::span<work_completion> into, detail::deadline const& until, detail::stop_token const& stop,
+                       wait_options options, std::error_code& ec) const noexcept {
         ec.clear();
         if (!raw())
             ec = errc::empty_handle;
         else if (into.empty() || !channel())
             ec = detail::system_error_code(EINVAL);
-        std::size_t n = 0;
-        while (!ec && !drain(into, n, ec)) {
-            ec = detail::check_returned(static_cast<int>(req_notify(false, std::nothrow)));
-            if (ec || drain(into, n, ec)) // what came between the first poll and the arming raised no event
-                break;
+        if (ec)
+            return {{}, "ibv_get_cq_event"};
+        for (bool armed = false;; armed = !armed) {
+            int const n = poll(into, std::nothrow);
+            if (n < 0)
+                ec = errc::poll_failed;
+            if (n != 0)
+                return {{into.data(), n < 0 ? std::size_t{0} : static_cast<std::size_t>(n)}, "ibv_poll_cq"};
+            if (!armed) { // what came between this poll and the arming raises no event: hence a second one
+                ec = detail::check_returned(static_cast<int>(req_notify(false, std::nothrow)));
+                if (ec)
+                    return {{}, "ibv_req_notify_cq"};
+                continue;
+            }
             cq_event event;
             if (cq_event::receive(*channel(), event, until, stop, options, ec) != detail::woken::ready)
-                break;
+                return {{}, "ibv_get_cq_event"};
         }
-        return {into.data(), n};
     }
 
 #if RDMACPP_EXCEPTIONS
-    static void checked(std::error_code ec) {
+    std::span<work_completion> waited(std::span<work_completion> into, detail::deadline const& until,
+                                      detail::stop_token const& stop, wait_options options) const {
+        std::error_code ec;
+        outcome const result = wait_until(into, until, stop, options, ec);
         if (ec)
-            detail::throw_error(ec, ec == errc::poll_failed ? "ibv_poll_cq" : "ibv_get_cq_event");
+            detail::throw_error(ec, result.function);
+        return result.filled;
     }
 #endif
 };
