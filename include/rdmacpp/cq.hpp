@@ -203,7 +203,8 @@ public:
         if (ec)
             detail::throw_error(ec, "ibv_create_cq", std::to_string(cqe) + " entries");
     }
-    /// Takes over a CQ that C made, or that release() gave back; it can be polled, but not waited for.
+    /// Takes over a CQ that C made, or that release() gave back. It can be polled, and waited for if its channel is
+    /// ours.
     /// @throws rdma::error errc::null_handle, errc::already_owned
     cq(adopt_t, ibv_cq* raw) {
         std::error_code ec;
@@ -230,7 +231,14 @@ public:
             node_->channel = channel.node_;
     }
     /// The twin of the adopting constructor: empty on failure.
-    cq(adopt_t, ibv_cq* raw, std::error_code& ec) noexcept { take_over(raw, ec); }
+    cq(adopt_t, ibv_cq* raw, std::error_code& ec) noexcept {
+        take_over(raw, ec);
+        if (!node_)
+            return;
+        void const* const used[] = {raw->channel};
+        node_->need_again(used);
+        node_->channel = static_cast<detail::comp_channel_node*>(node_->needs[0]);
+    }
 
     /// Gives the C CQ back. C is told of the acks it was not told of yet (ibv_ack_cq_events): it could not destroy it
     /// else.

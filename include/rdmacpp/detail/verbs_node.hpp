@@ -50,8 +50,8 @@ struct verbs_node : pinnable {
     /// C gave it back, or (`alive` false) destroyed it. False: its address was used again meanwhile, see disown().
     bool take_back(bool alive) noexcept;
 
-    /// Keeps alive again what C says it uses, as far as that is ours, and the id whose it is.
-    void need_again(std::span<void const* const> used, pinnable* id) noexcept;
+    /// Keeps alive again what C says it uses, as far as that is ours, and the id whose it is, if any.
+    void need_again(std::span<void const* const> used, pinnable* id = nullptr) noexcept;
 
     /// destroy() asked for by name: refused while anything else pins this; on failure all stays as it was.
     std::error_code destroy_now() noexcept;
@@ -216,7 +216,7 @@ inline void verbs_node::need_again(std::span<void const* const> used, pinnable* 
     for (pinnable const* const needed : needs)
         if (needed == id)
             return;
-    pin(needs[3] = id);
+    pin(needs[3] = id); // of an id's own objects alone, which leave that place free for it
 }
 
 inline void verbs_node::let_go_of_needs() noexcept {
