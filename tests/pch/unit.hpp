@@ -1,0 +1,6 @@
+// SPDX-License-Identifier: MIT
+// What every test includes, compiled once: Catch2 2 is a slow header.
+#include "../catch.hpp"
+
+#include <fake/fake.hpp>
+#include <rdmacpp/rdmacpp.hpp>
