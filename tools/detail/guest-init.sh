@@ -1,4 +1,5 @@
 #!/bin/busybox sh
+# SPDX-License-Identifier: MIT
 # shellcheck shell=dash
 # The first program in the guest of tools/softrdma, in its initramfs: loads the modules, mounts the host's root file
 # system read-only under a writable overlay, and goes on in there with guest-main.sh.

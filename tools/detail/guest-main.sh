@@ -1,4 +1,5 @@
 #!/bin/busybox sh
+# SPDX-License-Identifier: MIT
 # shellcheck shell=dash disable=SC2034,SC2046,SC2086,SC2231,SC3045
 # The second program in the guest of tools/softrdma, on the host's root file system: makes the network and the RDMA
 # devices, runs the command, reports its exit code. It is process 1; its shell is the busybox of the initramfs.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 # shellcheck shell=bash disable=SC2034
 # Shared by the scripts in tools/: talking to the user, and installing Debian packages.
 # Source it; it sets nothing but the names below.
@@ -16,14 +17,12 @@ step() { if [[ -t 1 ]]; then printf '\033[1m== %s\033[0m\n' "$*"; else printf '=
 have() { command -v "$1" >/dev/null 2>&1; }
 is_root() { [[ $(id -u) == 0 ]]; }
 
+can_ask() { [[ -t 0 && -t 2 ]]; }
+
 # ask QUESTION: true for yes. Asked only on a terminal.
 ask() {
     local answer
-    ((assume_yes)) && return 0
-    if [[ ! -t 0 || ! -t 2 ]]; then
-        ((need_consent)) && return 1
-        return 0
-    fi
+    if ((assume_yes)) || ! can_ask; then return 0; fi
     printf '%s [Y/n] ' "$1" >&2
     read -r answer || return 1
     [[ -z $answer || $answer == [Yy]* ]]
@@ -74,7 +73,7 @@ install_packages() {
     local purpose=$1 spec name missing=() unknown=() plan size
     shift
     if ! have dpkg-query || ! have apt-get; then
-        note "this is not Debian (no apt): install by hand what $purpose needs: $*"
+        note "this is not Debian (no apt). For $purpose install by hand: ${*%%|*}"
         return 1
     fi
     for spec; do
@@ -84,12 +83,18 @@ install_packages() {
     ((${#missing[@]})) || return 0
 
     if ((no_install)); then
-        note "not installed, and --no-install was given. $purpose needs:"
+        note "not installed, and --no-install was given; for $purpose do:"
         note "    sudo apt-get install --no-install-recommends ${missing[*]%%|*}"
         return 1
     fi
     if ! is_root; then
-        note "packages are missing, and only root can install them. $purpose needs:"
+        note "packages are missing, and only root can install them; for $purpose do:"
+        note "    sudo apt-get install --no-install-recommends ${missing[*]%%|*}"
+        return 1
+    fi
+
+    if ((need_consent && !assume_yes)) && ! can_ask; then
+        note "packages are missing. Give --yes, or for $purpose do:"
         note "    sudo apt-get install --no-install-recommends ${missing[*]%%|*}"
         return 1
     fi
@@ -133,9 +138,23 @@ install_packages() {
         }
     fi
     if ((${#unknown[@]})); then
-        note "apt does not know: ${unknown[*]} ($purpose needs them; try Debian 12, or 'apt-get update')"
+        note "apt does not know ${unknown[*]}, wanted for $purpose. On Debian 12 all are there; or the lists are old: apt-get update"
         return 1
     fi
+}
+
+# need_to_build PURPOSE: false, with what to do, when something without which nothing builds is not there.
+need_to_build() {
+    local name missing=()
+    for name in meson ninja pkg-config python3; do have "$name" || missing+=("$name"); done
+    have "${CXX:-c++}" || have g++ || missing+=('a C++ compiler')
+    if have pkg-config; then
+        for name in librdmacm libibverbs; do pkg-config --exists "$name" || missing+=("$name"); done
+    fi
+    ((${#missing[@]})) || return 0
+    note "$1 cannot be built; missing: $(IFS=,; say "${missing[*]}")"
+    note "On Debian: sudo apt-get update && sudo apt-get install --no-install-recommends ${fake_packages[*]} catch2"
+    return 1
 }
 
 apt_install() {
@@ -152,6 +171,6 @@ apt_install() {
 guest_packages=(qemu-system-x86 busybox-static cpio kmod iproute2 rdma-core ibverbs-providers xz-utils)
 siw_packages=('gcc-12|gcc' make)
 fake_packages=(g++ meson ninja-build pkg-config python3 librdmacm-dev libibverbs-dev)
-test_packages=(catch2 'g++-11|g++' 'clang-14|clang' 'libclang-rt-14-dev|libclang-rt-dev' valgrind
+test_packages=('g++-11|g++' 'clang-14|clang' 'libclang-rt-14-dev|libclang-rt-dev' valgrind
     librpma-dev python3-pyverbs)
 guest_test_packages=(rdmacm-utils ibverbs-utils)

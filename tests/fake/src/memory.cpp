@@ -264,24 +264,31 @@ void ibv_unimport_pd(ibv_pd* raw)
     in.misuse("nothing can have been imported");
 }
 
+namespace {
+
+// The header's macros choose between the plain functions and ibv_reg_mr_iova2 by what the optimiser knows, so the log and the
+// faults go by what the program wrote.
+constinit site reg_mr{"ibv_reg_mr", ENOMEM}, reg_mr_iova{"ibv_reg_mr_iova", ENOMEM};
+
+std::uint64_t number(void const* at) { return reinterpret_cast<std::uintptr_t>(at); }
+
+} // namespace
+
 ibv_mr* ibv_reg_mr(ibv_pd* raw, void* at, std::size_t length, int access)
 {
-    static constinit site here{"ibv_reg_mr", ENOMEM};
-    entry in{here, raw};
-    return register_memory(in, raw, at, length, reinterpret_cast<std::uintptr_t>(at), static_cast<unsigned>(access));
+    entry in{reg_mr, raw};
+    return register_memory(in, raw, at, length, number(at), static_cast<unsigned>(access));
 }
 
 ibv_mr* ibv_reg_mr_iova(ibv_pd* raw, void* at, std::size_t length, std::uint64_t iova, int access)
 {
-    static constinit site here{"ibv_reg_mr_iova", ENOMEM};
-    entry in{here, raw};
+    entry in{reg_mr_iova, raw};
     return register_memory(in, raw, at, length, iova, static_cast<unsigned>(access));
 }
 
 ibv_mr* ibv_reg_mr_iova2(ibv_pd* raw, void* at, std::size_t length, std::uint64_t iova, unsigned access)
 {
-    static constinit site here{"ibv_reg_mr_iova2", ENOMEM};
-    entry in{here, raw};
+    entry in{iova == number(at) ? reg_mr : reg_mr_iova, raw};
     return register_memory(in, raw, at, length, iova, access);
 }
 

@@ -200,7 +200,7 @@ TEST_CASE("rejecting: by call, by destroying the request, by destroying the list
             {
                 event const answer{client_channel};
                 CHECK(answer->event == RDMA_CM_EVENT_REJECTED);
-                CHECK(answer->status == (on.iwarp ? -ECONNREFUSED : 28));
+                CHECK(answer->status == (on.iwarp ? -ECONNRESET : 28));
                 auto const length = on.iwarp ? (how == way::call ? 2 : 0) : 148;
                 CHECK(answer->param.conn.private_data_len == length);
                 CHECK((answer->param.conn.private_data == nullptr) == (length == 0));
@@ -250,7 +250,7 @@ TEST_CASE("an accept without a QP: RoCE takes it, iWARP does not")
         int const result = rdma_accept(server, &param);
         CHECK(result == (on.iwarp ? -1 : 0));
         if (on.iwarp) CHECK(errno == EINVAL);
-        expect(channel, on.iwarp ? RDMA_CM_EVENT_REJECTED : RDMA_CM_EVENT_ESTABLISHED, on.iwarp ? -ECONNREFUSED : 0);
+        expect(channel, on.iwarp ? RDMA_CM_EVENT_REJECTED : RDMA_CM_EVENT_ESTABLISHED, on.iwarp ? -ECONNRESET : 0);
         for (auto* id : {client, server, listener}) drop(id);
         rdma_destroy_event_channel(channel);
     }
