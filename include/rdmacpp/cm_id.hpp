@@ -551,6 +551,7 @@ inline qp_cap cm_id::create_qp(pd_ref protection, qp_init_attr const& attr, std:
     c.qp_type = raw_->qp_type;
     c.sq_sig_all = attr.signal_all;
     ibv_pd* const before = raw_->pd;
+    errno = 0; // siw's provider can fail without saying why: not with a reason left over from another call
     if ((ec = detail::check_errno(::rdma_create_qp(raw_, protection.native_handle(), &c))))
         return {};
     nodes.hook(*record_, before, protection.keeper_, attr.send_cq.node_, attr.recv_cq.node_);

@@ -101,6 +101,7 @@ public:
             ec = errc::not_bound;
             return;
         }
+        errno = 0;
         // The macro of this name would pick another function for constant flags; the plain one takes them all.
         raw_ = (::ibv_reg_mr)(pd.native_handle(), memory.data(), memory.size(), static_cast<int>(allowed));
         if ((ec = detail::check_pointer(raw_)))

@@ -76,6 +76,7 @@ protected:
             ec = detail::system_error_code(ENOMEM);
             return;
         }
+        errno = 0; // some providers fail without saying why: not with a reason left over from another call
         Raw* const object = make_object();
         if ((ec = detail::check_pointer(object))) {
             delete node;

@@ -144,6 +144,8 @@ std::vector<ibv_gid> device::gids() const
 
 device* device_of(address const& host)
 {
+    // Linux picks a device for the loopback address, too; only a route cannot be found then.
+    if (host.loopback() && !the().devices.empty()) return &the().devices.front();
     for (device& each : the().devices)
         if (each.reaches(host)) return &each;
     return nullptr;
@@ -216,7 +218,7 @@ int bind_endpoint(endpoint& kernel, address const& to)
     if (to.link_local() && to.scope() == 0) return EINVAL;
     device* at = nullptr;
     if (!to.any()) {
-        if (to.loopback()) return ENODEV;
+        if (to.loopback()) at = device_of(to);
         for (device& each : the().devices)
             if (each.has(to)) at = &each;
         if (at == nullptr) return EADDRNOTAVAIL;
@@ -262,7 +264,7 @@ int resolve(cm& id, address const& from, address const& to)
 
     kernel.remote = to;
     bool const reachable = kernel.at == nullptr || kernel.at == at;
-    bool const known = to.multicast() || to.any() || at->has(to);
+    bool const known = to.multicast() || to.any() || to.loopback() || at->has(to);
     if (!reachable || !known) {
         tell(kernel, RDMA_CM_EVENT_ADDR_ERROR, reachable ? -ETIMEDOUT : -EHOSTUNREACH);
         return 0;

@@ -163,6 +163,7 @@ int resolve_route(entry& in, cm& id)
         return minus_one(EINVAL);
     }
     if (id.kernel->state != phase::addr_resolved) return minus_one(EINVAL);
+    if (id.kernel->remote.loopback()) return minus_one(ENODEV);
     id.kernel->state = phase::route_resolved;
     tell(*id.kernel, RDMA_CM_EVENT_ROUTE_RESOLVED);
     return finish(in, id);
