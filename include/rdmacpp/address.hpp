@@ -44,7 +44,7 @@ public:
         std::error_code ec;
         *this = address(host, port, ec);
         if (ec)
-            detail::throw_error(ec, "inet_pton", std::string(host) + ", port " + std::to_string(port));
+            detail::throw_error(ec, "inet_pton", {host, ", port ", std::to_string(port)});
     }
 
     /// Every IPv4 address of this machine.
@@ -192,9 +192,10 @@ inline std::string to_string(address const& a) {
     if (a.family() == AF_UNSPEC)
         return "-";
     if (a.family() != AF_INET && a.family() != AF_INET6)
-        return "family " + std::to_string(a.family());
+        return detail::concat({"family ", std::to_string(a.family())});
     std::string const host = a.host();
-    return (a.family() == AF_INET6 ? '[' + host + ']' : host) + ':' + std::to_string(a.port());
+    bool const v6 = a.family() == AF_INET6;
+    return detail::concat({v6 ? "[" : "", host, v6 ? "]:" : ":", std::to_string(a.port())});
 }
 
 } // namespace rdma::inline RDMACPP_ABI

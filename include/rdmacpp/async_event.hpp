@@ -132,7 +132,7 @@ inline async_event context_ref::try_get_async_event() const {
     std::error_code ec;
     async_event event = try_get_async_event(ec);
     if (ec)
-        detail::throw_error(ec, "ibv_get_async_event", std::string(device_name()));
+        detail::throw_error(ec, "ibv_get_async_event", {device_name()});
     return event;
 }
 #endif

@@ -64,7 +64,7 @@ public:
         std::error_code ec;
         *this = cm_event(adopt, raw, ec);
         if (ec)
-            detail::throw_error(ec, "rdma_get_cm_event", "adopt");
+            detail::throw_error(ec, "rdma_get_cm_event", {"adopt"});
     }
 #endif
     /// The twin of the adopting constructor: on failure this is empty and C still has the event.
@@ -186,7 +186,7 @@ private:
 
 static_assert(!std::is_copy_constructible_v<cm_event> && !std::is_copy_assignable_v<cm_event>);
 static_assert(std::is_nothrow_move_constructible_v<cm_event> && std::is_nothrow_move_assignable_v<cm_event>);
-static_assert(std::is_nothrow_default_constructible_v<cm_event> && std::is_nothrow_swappable_v<cm_event>);
+static_assert(std::is_nothrow_default_constructible_v<cm_event>);
 static_assert(!std::is_constructible_v<cm_event, rdma_cm_event*> && !std::is_convertible_v<rdma_cm_event*, cm_event>);
 static_assert(sizeof(cm_event) <= 3 * sizeof(void*));
 
@@ -270,12 +270,12 @@ inline std::optional<rdma_ud_param> cm_event::ud_param() const noexcept {
 inline std::string to_string(cm_event const& event) {
     if (!event)
         return "no event";
-    std::string text = to_string(event.type()) + ", status " + std::to_string(event.status());
-    if (std::error_code const ec = event.error())
-        text.append(" (").append(ec.message()).append(")");
-    text += ", id " + to_string(event.id());
+    std::error_code const ec = event.error();
+    std::string text =
+        detail::concat({to_string(event.type()), ", status ", std::to_string(event.status()), ec ? " (" : "",
+                        ec ? ec.message() : "", ec ? ")" : "", ", id ", to_string(event.id())});
     if (event.listen_id())
-        text += ", listener " + to_string(event.listen_id());
+        text.append(", listener ").append(to_string(event.listen_id()));
     return text;
 }
 

@@ -70,7 +70,7 @@ public:
         std::error_code ec;
         *this = cm_id(adopt, channel, raw, ec);
         if (ec)
-            detail::throw_error(ec, "rdma_create_id", "adopt");
+            detail::throw_error(ec, "rdma_create_id", {"adopt"});
     }
 #endif
     /// The twins of the constructors: empty on failure.
@@ -126,7 +126,7 @@ public:
         std::error_code ec;
         bind(local, ec);
         if (ec)
-            detail::throw_error(ec, "rdma_bind_addr", to_string(local));
+            detail::throw_error(ec, "rdma_bind_addr", {to_string(local)});
     }
 
     /// Listens for connection requests (rdma_listen). @param backlog how many may queue; 0: as many as the system
@@ -144,14 +144,14 @@ public:
         std::error_code ec;
         resolve_addr(peer, limit, ec);
         if (ec)
-            detail::throw_error(ec, "rdma_resolve_addr", to_string(peer));
+            detail::throw_error(ec, "rdma_resolve_addr", {to_string(peer)});
     }
     /// The same, from a given local address, whose port may be 0.
     void resolve_addr(address const& local, address const& peer, timeout limit = std::chrono::milliseconds(2000)) {
         std::error_code ec;
         resolve_addr(local, peer, limit, ec);
         if (ec)
-            detail::throw_error(ec, "rdma_resolve_addr", to_string(local) + ", " + to_string(peer));
+            detail::throw_error(ec, "rdma_resolve_addr", {to_string(local), ", ", to_string(peer)});
     }
 
     /// Finds the route to the peer (rdma_resolve_route): leads to ROUTE_RESOLVED or ROUTE_ERROR. Needs ADDR_RESOLVED.
@@ -183,7 +183,7 @@ public:
         std::error_code ec;
         connect(param, ec);
         if (ec)
-            detail::throw_error(ec, "rdma_connect", describe(param));
+            detail::throw_error(ec, "rdma_connect", {describe(param)});
     }
 
     /// Accepts the request that brought the id (rdma_accept): leads to ESTABLISHED. Make the QP and post receives
@@ -193,7 +193,7 @@ public:
         std::error_code ec;
         accept(param, ec);
         if (ec)
-            detail::throw_error(ec, "rdma_accept", describe(param));
+            detail::throw_error(ec, "rdma_accept", {describe(param)});
     }
 
     /// Rejects the request that brought the id (rdma_reject). The id is still to be dropped; dropping it undecided
@@ -204,7 +204,7 @@ public:
         std::error_code ec;
         reject(private_data, ec);
         if (ec)
-            detail::throw_error(ec, "rdma_reject", std::to_string(private_data.size()) + " bytes");
+            detail::throw_error(ec, "rdma_reject", {std::to_string(private_data.size()), " bytes"});
     }
 
     /// Ends the connection (rdma_disconnect): leads to DISCONNECTED here and there; the QP goes into its error state.
@@ -221,7 +221,7 @@ public:
     void destroy() {
         std::error_code ec;
         if (std::uint32_t const held = destroy_unless_held(ec); ec)
-            detail::throw_error(ec, "rdma_destroy_id", held != 0 ? std::to_string(held) + " events held" : "");
+            detail::throw_error(ec, "rdma_destroy_id", {std::to_string(held), " events held"});
     }
 
     /// Type of service of its packets (RDMA_OPTION_ID_TOS); before connecting.
@@ -229,28 +229,28 @@ public:
         std::error_code ec;
         set_tos(tos, ec);
         if (ec)
-            detail::throw_error(ec, "rdma_set_option", "tos");
+            detail::throw_error(ec, "rdma_set_option", {"tos"});
     }
     /// Allows binding to a port in use (RDMA_OPTION_ID_REUSEADDR); before bind.
     void set_reuse_addr(bool on) {
         std::error_code ec;
         set_reuse_addr(on, ec);
         if (ec)
-            detail::throw_error(ec, "rdma_set_option", "reuse_addr");
+            detail::throw_error(ec, "rdma_set_option", {"reuse_addr"});
     }
     /// Keeps an IPv6 wildcard listener from IPv4 (RDMA_OPTION_ID_AFONLY); before bind.
     void set_af_only(bool on) {
         std::error_code ec;
         set_af_only(on, ec);
         if (ec)
-            detail::throw_error(ec, "rdma_set_option", "af_only");
+            detail::throw_error(ec, "rdma_set_option", {"af_only"});
     }
     /// The QP's local ACK timeout: 4.096 us * 2^exponent (RDMA_OPTION_ID_ACK_TIMEOUT); before connect or accept.
     void set_ack_timeout(std::uint8_t exponent) {
         std::error_code ec;
         set_ack_timeout(exponent, ec);
         if (ec)
-            detail::throw_error(ec, "rdma_set_option", "ack_timeout");
+            detail::throw_error(ec, "rdma_set_option", {"ack_timeout"});
     }
     /// Any other option of rdma_set_option, by its level and name in C.
     void set_option(int level, int name, std::span<std::byte const> value) {
@@ -258,7 +258,7 @@ public:
         set_option(level, name, value, ec);
         if (ec)
             detail::throw_error(ec, "rdma_set_option",
-                                "level " + std::to_string(level) + ", option " + std::to_string(name));
+                                {"level ", std::to_string(level), ", option ", std::to_string(name)});
     }
 #endif
 
@@ -344,8 +344,8 @@ private:
 
 #if RDMACPP_EXCEPTIONS
     static std::string describe(conn_param const& p) {
-        return std::to_string(p.private_data.size()) + " bytes of private data, retry_count " +
-               std::to_string(p.retry_count) + ", rnr_retry_count " + std::to_string(p.rnr_retry_count);
+        return detail::concat({std::to_string(p.private_data.size()), " bytes of private data, retry_count ",
+                               std::to_string(p.retry_count), ", rnr_retry_count ", std::to_string(p.rnr_retry_count)});
     }
 #endif
 
@@ -354,7 +354,7 @@ private:
 
 static_assert(!std::is_copy_constructible_v<cm_id> && !std::is_copy_assignable_v<cm_id>);
 static_assert(std::is_nothrow_default_constructible_v<cm_id> && std::is_nothrow_move_constructible_v<cm_id> &&
-              std::is_nothrow_move_assignable_v<cm_id> && std::is_nothrow_swappable_v<cm_id>);
+              std::is_nothrow_move_assignable_v<cm_id>);
 static_assert(!std::is_constructible_v<cm_id, cm_id_ref> && !std::is_constructible_v<cm_id, rdma_cm_id*>);
 static_assert(std::is_convertible_v<cm_id&, cm_id_ref> && !std::is_convertible_v<cm_id, cm_id_ref>);
 static_assert(sizeof(cm_id) <= 3 * sizeof(void*));
@@ -573,7 +573,7 @@ inline cm_id cm_event::take_id() {
     std::error_code ec;
     cm_id id = take_id(ec);
     if (ec)
-        detail::throw_error(ec, "rdma_get_cm_event", "take_id");
+        detail::throw_error(ec, "rdma_get_cm_event", {"take_id"});
     return id;
 }
 #endif

@@ -77,7 +77,7 @@ inline std::string to_string(cm_id_ref id) {
         return "none";
     char pointer[24];
     std::snprintf(pointer, sizeof pointer, "%p", static_cast<void*>(id.native_handle()));
-    return std::string(pointer) + ' ' + to_string(id.local_addr()) + " -> " + to_string(id.peer_addr());
+    return detail::concat({pointer, " ", to_string(id.local_addr()), " -> ", to_string(id.peer_addr())});
 }
 
 } // namespace rdma::inline RDMACPP_ABI

@@ -71,7 +71,7 @@ public:
         std::error_code ec;
         *this = comp_channel(context, ec);
         if (ec)
-            detail::throw_error(ec, "ibv_create_comp_channel", std::string(context.device_name()));
+            detail::throw_error(ec, "ibv_create_comp_channel", {context.device_name()});
     }
     /// Takes over a channel that C made, or that release() gave back; it becomes non-blocking, for C too.
     /// @throws rdma::error errc::null_handle, errc::already_owned
@@ -79,7 +79,7 @@ public:
         std::error_code ec;
         *this = comp_channel(adopt, raw, ec);
         if (ec)
-            detail::throw_error(ec, "ibv_create_comp_channel", "adopt");
+            detail::throw_error(ec, "ibv_create_comp_channel", {"adopt"});
     }
 #endif
     /// The twin of the creating constructor: empty on failure.

@@ -60,7 +60,7 @@ public:
         std::error_code ec;
         ibv_device_attr const attr = query_device(ec);
         if (ec)
-            detail::throw_error(ec, "ibv_query_device", std::string(device_name()));
+            detail::throw_error(ec, "ibv_query_device", {device_name()});
         return attr;
     }
     /// Gets one async event if there is one; see the twin. @throws rdma::error with the errno of the call

@@ -201,7 +201,7 @@ public:
         std::error_code ec;
         *this = cq(context, cqe, channel, user_context, comp_vector, ec);
         if (ec)
-            detail::throw_error(ec, "ibv_create_cq", std::to_string(cqe) + " entries");
+            detail::throw_error(ec, "ibv_create_cq", {std::to_string(cqe), " entries"});
     }
     /// Takes over a CQ that C made, or that release() gave back. It can be polled, and waited for if its channel is
     /// ours.
@@ -210,7 +210,7 @@ public:
         std::error_code ec;
         *this = cq(adopt, raw, ec);
         if (ec)
-            detail::throw_error(ec, "ibv_create_cq", "adopt");
+            detail::throw_error(ec, "ibv_create_cq", {"adopt"});
     }
 #endif
     /// The twins of the creating constructor: empty on failure.

@@ -9,8 +9,10 @@
 #if __cplusplus >= 202002L // below, config.hpp says what to do
 
 #include <cerrno>
+#include <initializer_list>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <system_error>
 
 #include <sys/resource.h>
@@ -86,6 +88,14 @@ enum class condition {
 
 namespace detail {
 
+/// The parts, one after the other.
+inline std::string concat(std::initializer_list<std::string_view> parts) {
+    std::string whole;
+    for (std::string_view const part : parts)
+        whole.append(part);
+    return whole;
+}
+
 struct RDMACPP_EXPORT rdma_error_category final : std::error_category {
     char const* name() const noexcept override { return "rdma"; }
 
@@ -149,7 +159,7 @@ struct RDMACPP_EXPORT reject_category final : std::error_category {
         case reject_reason::stale_connection: return "rejected: stale connection";
         case reject_reason::consumer_defined: return "rejected by the peer's application";
         case reject_reason::vendor_option_not_supported: return "rejected: a vendor option is not supported";
-        default: return "rejected (reason " + std::to_string(value) + " of the InfiniBand specification)";
+        default: return concat({"rejected (reason ", std::to_string(value), " of the InfiniBand specification)"});
         }
     }
 
@@ -233,7 +243,7 @@ public:
 
 private:
     static std::string compose(std::error_code code, std::string const& function, std::string const& arguments) {
-        std::string text = function + '(' + arguments + "): " + code.message();
+        std::string text = detail::concat({function, "(", arguments, "): ", code.message()});
         if (char const* const advice = hint(code, function))
             text.append("; ").append(advice);
         if (code == std::errc::not_enough_memory && (function == "ibv_reg_mr" || function == "ibv_create_cq"))
@@ -272,8 +282,8 @@ private:
         rlimit limit{};
         if (::getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
             return {};
-        return "; the limit of locked memory (RLIMIT_MEMLOCK, ulimit -l) is " + std::to_string(limit.rlim_cur) +
-               " bytes";
+        return detail::concat(
+            {"; the limit of locked memory (RLIMIT_MEMLOCK, ulimit -l) is ", std::to_string(limit.rlim_cur), " bytes"});
     }
 
     char const* function_;
@@ -284,10 +294,10 @@ namespace detail {
 
 // Declared everywhere, so that templates can name it; where exceptions are off, nothing calls it.
 [[noreturn, gnu::cold]] inline void throw_error(std::error_code code, char const* function,
-                                                std::string const& arguments = {});
+                                                std::initializer_list<std::string_view> arguments = {});
 #if RDMACPP_EXCEPTIONS
-inline void throw_error(std::error_code code, char const* function, std::string const& arguments) {
-    throw error(code, function, arguments);
+inline void throw_error(std::error_code code, char const* function, std::initializer_list<std::string_view> arguments) {
+    throw error(code, function, concat(arguments));
 }
 #endif
 

@@ -68,7 +68,7 @@ public:
         std::error_code ec;
         state_ = detail::channel_state::adopt(raw, ec);
         if (ec)
-            detail::throw_error(ec, "rdma_create_event_channel", "adopt");
+            detail::throw_error(ec, "rdma_create_event_channel", {"adopt"});
     }
 #endif
     /// The twin of the opening constructor: empty on failure.
@@ -139,22 +139,24 @@ inline std::string to_string(event_channel const& channel) {
     if (!channel)
         return "no event channel";
     channel_stats const now = channel.stats();
-    std::string text = "event channel, fd " + std::to_string(channel.fd()) + ": " + std::to_string(now.events_got) +
-                       " events got, " + std::to_string(now.events_acked) + " acked, " +
-                       std::to_string(now.events_held) + " held; " + std::to_string(now.ids_live) + " ids live, " +
-                       std::to_string(now.ids_awaiting_ack) + " awaiting their last ack";
+    std::string text =
+        detail::concat({"event channel, fd ", std::to_string(channel.fd()), ": ", std::to_string(now.events_got),
+                        " events got, ", std::to_string(now.events_acked), " acked, ", std::to_string(now.events_held),
+                        " held; ", std::to_string(now.ids_live), " ids live, ", std::to_string(now.ids_awaiting_ack),
+                        " awaiting their last ack"});
     std::lock_guard const lock(channel.state_->mutex);
     channel.state_->ids.for_each([&text](detail::id_record const* id) {
         if (!id->has(detail::id_status::dropped) || id->pins.load(std::memory_order_relaxed) == 0)
             return;
-        text += "\n  id " + to_string(cm_id_ref(id->raw)) + " is held by";
+        text.append("\n  id ").append(to_string(cm_id_ref(id->raw))).append(" is held by");
         if (id->events == 0)
-            text += " what was made from it";
+            text.append(" what was made from it");
         for (std::size_t i = 0; i != detail::id_record::tallies; ++i)
             if (std::uint32_t const held = id->held_events[i].held; held != 0)
-                text += ' ' + std::to_string(held) + " x " + to_string(static_cast<cm_event_type>(i));
+                text.append(
+                    detail::concat({" ", std::to_string(held), " x ", to_string(static_cast<cm_event_type>(i))}));
         if (std::uint32_t const named = id->events - id->charged(); named != 0)
-            text += ' ' + std::to_string(named) + " x CONNECT_REQUEST that brought it";
+            text.append(detail::concat({" ", std::to_string(named), " x CONNECT_REQUEST that brought it"}));
     });
     return text;
 }

@@ -49,7 +49,10 @@ inline std::string to_string(cm_event_type type) {
     std::string_view const name = ::rdma_event_str(static_cast<rdma_cm_event_type>(type));
     if (name.starts_with(prefix))
         return std::string(name.substr(prefix.size()));
-    return type == cm_event_type::user ? "USER" : "event " + std::to_string(static_cast<int>(type));
+    if (type == cm_event_type::user)
+        return "USER"; // librdmacm has no name for it
+    std::string text = "event ";
+    return text.append(std::to_string(static_cast<int>(type)));
 }
 
 } // namespace rdma::inline RDMACPP_ABI

@@ -76,7 +76,7 @@ public:
         std::error_code ec;
         *this = mr(pd, memory, allowed, ec);
         if (ec)
-            detail::throw_error(ec, "ibv_reg_mr", std::to_string(memory.size()) + " bytes");
+            detail::throw_error(ec, "ibv_reg_mr", {std::to_string(memory.size()), " bytes"});
     }
     /// Takes over a region that C made, or that release() gave back; its PD must outlive it.
     /// @throws rdma::error errc::null_handle
@@ -84,7 +84,7 @@ public:
         std::error_code ec;
         *this = mr(adopt, raw, ec);
         if (ec)
-            detail::throw_error(ec, "ibv_reg_mr", "adopt");
+            detail::throw_error(ec, "ibv_reg_mr", {"adopt"});
     }
     /// Deregisters the region now; on failure it stays as it was. @throws rdma::error the errno of ibv_dereg_mr
     void destroy() {

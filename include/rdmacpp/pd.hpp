@@ -60,7 +60,7 @@ public:
         std::error_code ec;
         *this = pd(context, ec);
         if (ec)
-            detail::throw_error(ec, "ibv_alloc_pd", std::string(context.device_name()));
+            detail::throw_error(ec, "ibv_alloc_pd", {context.device_name()});
     }
     /// Takes over a PD that C made, or that release() gave back. @throws rdma::error errc::null_handle,
     /// errc::already_owned
@@ -68,7 +68,7 @@ public:
         std::error_code ec;
         *this = pd(adopt, raw, ec);
         if (ec)
-            detail::throw_error(ec, "ibv_alloc_pd", "adopt");
+            detail::throw_error(ec, "ibv_alloc_pd", {"adopt"});
     }
 #endif
     /// The twin of the allocating constructor: empty on failure.

@@ -132,7 +132,7 @@ private:
     static void posted(std::errc e, char const* function, std::uint64_t wr_id) {
         if (e != std::errc{}) [[unlikely]]
             detail::throw_error(detail::system_error_code(static_cast<int>(e)), function,
-                                "request " + std::to_string(wr_id));
+                                {"request ", std::to_string(wr_id)});
     }
 #endif
 

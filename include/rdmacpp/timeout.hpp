@@ -37,13 +37,15 @@ public:
 private:
     template <class Rep, class Period>
     static constexpr std::int64_t saturate(std::chrono::duration<Rep, Period> span) noexcept {
-        // Compared as a double: every other common type overflows for some argument.
-        double const estimate = std::chrono::duration<double, std::milli>(span).count();
-        if (!(estimate > 0))
+        // As a double: every other common type overflows for some argument.
+        double const exact = static_cast<double>(span.count()) * 1000.0 * static_cast<double>(Period::num) /
+                             static_cast<double>(Period::den);
+        if (!(exact > 0))
             return 0;
-        if (estimate >= static_cast<double>(forever))
+        if (exact >= static_cast<double>(forever))
             return forever;
-        return std::chrono::ceil<std::chrono::duration<std::int64_t, std::milli>>(span).count();
+        auto const whole = static_cast<std::int64_t>(exact);
+        return static_cast<double>(whole) < exact ? whole + 1 : whole;
     }
 
     std::int64_t milliseconds_;
@@ -76,34 +78,38 @@ struct stop_callback {
 /// A point in time to wait for, or never.
 class deadline {
 public:
-    using clock = std::chrono::steady_clock;
-
-    static deadline never() noexcept { return deadline{clock::time_point::max()}; }
+    static deadline never() noexcept { return deadline(INT64_MAX); }
     static deadline after(timeout span) noexcept {
-        if (span.milliseconds() >= timeout::forever)
-            return never();
-        return deadline{clock::now() + std::chrono::milliseconds(span.milliseconds())};
+        return span.milliseconds() < timeout::forever ? deadline(now() + span.milliseconds() * million) : never();
     }
 
     /// Milliseconds for poll(2), rounded up: -1 for never, 0 once passed.
     int for_poll() const noexcept {
-        if (at_ == clock::time_point::max())
+        if (at_ == INT64_MAX)
             return -1;
-        return timeout(at_ - clock::now()).as_int();
+        std::int64_t const left = at_ - now();
+        if (left <= 0)
+            return 0;
+        return left < INT_MAX * million ? static_cast<int>((left + million - 1) / million) : INT_MAX;
     }
 
-    bool passed() const noexcept { return at_ != clock::time_point::max() && clock::now() >= at_; }
+    bool passed() const noexcept { return at_ != INT64_MAX && now() >= at_; }
 
 private:
-    explicit deadline(clock::time_point at) noexcept : at_(at) {}
-    clock::time_point at_;
+    static constexpr std::int64_t million = 1'000'000;
+
+    explicit deadline(std::int64_t at) noexcept : at_(at) {}
+    static std::int64_t now() noexcept { return std::chrono::steady_clock::now().time_since_epoch().count(); }
+
+    std::int64_t at_; // nanoseconds of the steady clock
 };
+static_assert(std::chrono::steady_clock::period::den == 1'000'000'000);
 
 /// The span from now to a point on any clock.
 template <class Clock, class Duration>
 timeout until(std::chrono::time_point<Clock, Duration> at) {
     auto const now = Clock::now();
-    return at > now ? timeout(at - now) : timeout(std::chrono::milliseconds(0));
+    return at > now ? timeout(at - now) : timeout(Duration::zero());
 }
 
 } // namespace detail

@@ -49,7 +49,7 @@ public:
         std::error_code ec;
         destroy(ec);
         if (ec)
-            detail::throw_error(ec, node_->destroy_name, ec == std::errc::device_or_resource_busy ? "in use" : "");
+            detail::throw_error(ec, node_->destroy_name);
     }
 #endif
 
