@@ -102,7 +102,7 @@ public:
     friend void swap(cm_event& a, cm_event& b) noexcept { a.swap(b); }
 
     /// What happened. May be a value that this version does not know.
-    cm_event_type type() const noexcept { return static_cast<cm_event_type>(raw().event); }
+    cm_event_type type() const noexcept { return detail::type_of(raw()); }
 
     /// The raw status, as C gave it: 0, a negative errno, a transport's reject reason, or something librdmacm made up.
     int status() const noexcept { return raw().status; }

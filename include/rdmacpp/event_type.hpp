@@ -8,7 +8,9 @@
 
 #include "detail/c_api.hpp"
 
+#include <cstring>
 #include <string>
+#include <string_view>
 
 namespace rdma::inline RDMACPP_ABI {
 
@@ -43,16 +45,32 @@ enum class port_space {
     ib = RDMA_PS_IB,       ///< InfiniBand's own; connected unless made otherwise
 };
 
+namespace detail {
+
+/// The type of a C event. It may be newer than the C header, and then must not be read through C's enumeration.
+inline cm_event_type type_of(rdma_cm_event const& event) noexcept {
+    int number;
+    static_assert(sizeof number == sizeof event.event);
+    std::memcpy(&number, &event.event, sizeof number);
+    return static_cast<cm_event_type>(number);
+}
+
+} // namespace detail
+
 /// The name as in the manual pages, without the prefix: "CONNECT_REQUEST". Unknown types give their number.
 inline std::string to_string(cm_event_type type) {
+    switch (type) {
+    case cm_event_type::addrinfo_resolved:
+        return "ADDRINFO_RESOLVED"; // older headers and libraries have no names for them
+    case cm_event_type::addrinfo_error: return "ADDRINFO_ERROR";
+    case cm_event_type::user: return "USER";
+    default: break;
+    }
+    if (type > cm_event_type::timewait_exit)
+        return std::string("event ").append(std::to_string(static_cast<int>(type)));
     constexpr std::string_view prefix = "RDMA_CM_EVENT_";
     std::string_view const name = ::rdma_event_str(static_cast<rdma_cm_event_type>(type));
-    if (name.starts_with(prefix))
-        return std::string(name.substr(prefix.size()));
-    if (type == cm_event_type::user)
-        return "USER"; // librdmacm has no name for it
-    std::string text = "event ";
-    return text.append(std::to_string(static_cast<int>(type)));
+    return std::string(name.starts_with(prefix) ? name.substr(prefix.size()) : name);
 }
 
 } // namespace rdma::inline RDMACPP_ABI

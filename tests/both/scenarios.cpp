@@ -130,11 +130,13 @@ private:
         REQUIRE(event->type() == type);
     }
 
+    /// The newest first: its address may have been that of one that is gone.
     std::string name(rdma::cm_id_ref id) const {
-        return id == listener_ref_ ? "listener"
-               : id == client_ref_ ? "client"
-               : id == child_ref_  ? "child"
-                                   : "another id";
+        if (id == child_ref_)
+            return "child";
+        if (id == client_ref_)
+            return "client";
+        return id == listener_ref_ ? "listener" : "another id";
     }
 
     std::string describe(cm_event const& event) const {

@@ -453,7 +453,7 @@ void sixty_four_at_once(device const& on) {
     cm_id listener = listen_on(server_channel, on.at(0), static_cast<int>(total));
     // One big CQ for all, made first: the siw provider takes the mapping of one page, the 144th of a process, for
     // invalid, so that with a CQ for each QP it fails at the 37th. This one lies across that page.
-    rdma::cq const queue(listener.verbs(), 16384);
+    rdma::cq const queue(listener.verbs(), 32767);
     rdma::qp_init_attr const attr{.send_cq = queue, .recv_cq = queue};
     std::vector<cm_id> clients, children;
     while (clients.size() != total) {
@@ -461,15 +461,24 @@ void sixty_four_at_once(device const& on) {
         clients.back().create_qp(attr);
     }
     for (cm_id& client : clients)
-        client.connect(); // nobody reads a request until all have asked
+        client.connect();        // nobody reads a request until all have asked
+    std::size_t established = 0; // at the server: on iWARP at once, on RoCE when the client has read its event
     while (children.size() != total) {
-        children.push_back(expect(server_channel, cm_event_type::connect_request).take_id());
+        std::optional<cm_event> event = server_channel.get_for(patience);
+        REQUIRE(event);
+        if (event->type() == cm_event_type::established) {
+            ++established;
+            continue;
+        }
+        REQUIRE(event->type() == cm_event_type::connect_request);
+        children.push_back(event->take_id());
         children.back().create_qp(attr);
         children.back().accept();
     }
-    for (rdma::event_channel const* const channel : {&client_channel, &server_channel})
-        for (std::size_t established = 0; established != total; ++established)
-            expect(*channel, cm_event_type::established).ack();
+    for (std::size_t i = 0; i != total; ++i)
+        expect(client_channel, cm_event_type::established).ack();
+    for (; established != total; ++established)
+        expect(server_channel, cm_event_type::established).ack();
 }
 GUEST_CASE("A26 64 clients at once against a backlog of 64", sixty_four_at_once)
 

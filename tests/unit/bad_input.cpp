@@ -39,9 +39,9 @@ struct with_channel : world {
 TEST_CASE("a port that is none", "[bad_input]") {
     for (int const port : {-1, 65536, 70000, INT_MAX, INT_MIN}) {
         std::string const text = "port " + std::to_string(port);
-        refused(rdma::errc::port_out_of_range, text, [&] { rdma::address("10.0.0.1", port); },
+        refused(rdma::errc::port_out_of_range, text, [&] { (void)rdma::address("10.0.0.1", port); },
                 [&](std::error_code& ec) { CHECK(rdma::address("10.0.0.1", port, ec) == rdma::address()); });
-        refused(rdma::errc::port_out_of_range, "0 to 65535", [&] { rdma::address("::1", port); },
+        refused(rdma::errc::port_out_of_range, "0 to 65535", [&] { (void)rdma::address("::1", port); },
                 [&](std::error_code& ec) { CHECK(rdma::address("::1", port, ec) == rdma::address()); });
         refused(rdma::errc::port_out_of_range, text, [&] { (void)rdma::address::any_v4(port); },
                 [&](std::error_code& ec) { CHECK(rdma::address::any_v4(port, ec) == rdma::address()); });
@@ -59,7 +59,7 @@ TEST_CASE("a host that is no numeric address", "[bad_input]") {
           ":"sv, ":::"sv, "fe80::g"sv, "%eth0"sv, "fe80::1%"sv, "fe80::1%no-such-interface"sv, "fe80::1%0"sv,
           "fe80::1%12x"sv, "fe80::1%99999999999"sv, "10.0.0.1%lo"sv, "10.0.0.1\0.evil"sv, "::1\0x"sv,
           "fe80::1%lo\0x"sv, std::string_view(endless)}) {
-        refused(rdma::errc::bad_address, std::string(host.substr(0, host.find('\0'))), [&] { rdma::address(host, 1); },
+        refused(rdma::errc::bad_address, std::string(host.substr(0, host.find('\0'))), [&] { (void)rdma::address(host, 1); },
                 [&](std::error_code& ec) {
                     rdma::address const none(host, 1, ec);
                     CHECK(none == rdma::address());
@@ -251,13 +251,13 @@ TEST_CASE_METHOD(with_channel, "what needs a device, before there is one", "[bad
     refused(wanted, "rdma_connect", [&] { id.connect(); }, [&](std::error_code& ec) { id.connect(ec); });
     refused(wanted, "rdma_accept", [&] { id.accept(); }, [&](std::error_code& ec) { id.accept(ec); });
     refused(wanted, "rdma_disconnect", [&] { id.disconnect(); }, [&](std::error_code& ec) { id.disconnect(ec); });
-    refused(wanted, "ibv_alloc_pd", [&] { rdma::pd(id.verbs()); },
+    refused(wanted, "ibv_alloc_pd", [&] { (void)rdma::pd(id.verbs()); },
             [&](std::error_code& ec) { CHECK_FALSE(rdma::pd(id.verbs(), ec)); });
-    refused(wanted, "ibv_create_cq", [&] { rdma::cq(id.verbs(), 8); },
+    refused(wanted, "ibv_create_cq", [&] { (void)rdma::cq(id.verbs(), 8); },
             [&](std::error_code& ec) { CHECK_FALSE(rdma::cq(id.verbs(), 8, ec)); });
-    refused(wanted, "ibv_create_comp_channel", [&] { rdma::comp_channel(id.verbs()); },
+    refused(wanted, "ibv_create_comp_channel", [&] { (void)rdma::comp_channel(id.verbs()); },
             [&](std::error_code& ec) { CHECK_FALSE(rdma::comp_channel(id.verbs(), ec)); });
-    refused(wanted, "ibv_reg_mr", [&] { rdma::mr(id.pd(), memory, rdma::access::none); },
+    refused(wanted, "ibv_reg_mr", [&] { (void)rdma::mr(id.pd(), memory, rdma::access::none); },
             [&](std::error_code& ec) { CHECK_FALSE(rdma::mr(id.pd(), memory, rdma::access::none, ec)); });
     CHECK_THAT(std::error_code(wanted).message(), rdmacpp_test::contains("ADDR_RESOLVED"));
 }
@@ -292,22 +292,22 @@ TEST_CASE_METHOD(with_channel, "destroy of what is still in use never waits", "[
 
 TEST_CASE_METHOD(with_channel, "a null pointer cannot be adopted", "[bad_input]") {
     auto const wanted = rdma::errc::null_handle;
-    refused(wanted, "adopt", [] { rdma::event_channel(rdma::adopt, nullptr); },
+    refused(wanted, "adopt", [] { (void)rdma::event_channel(rdma::adopt, nullptr); },
             [](std::error_code& ec) { CHECK_FALSE(rdma::event_channel(rdma::adopt, nullptr, ec)); });
-    refused(wanted, "adopt", [] { rdma::cm_event(rdma::adopt, nullptr); },
+    refused(wanted, "adopt", [] { (void)rdma::cm_event(rdma::adopt, nullptr); },
             [](std::error_code& ec) { CHECK_FALSE(rdma::cm_event(rdma::adopt, nullptr, ec)); });
-    refused(wanted, "adopt", [&] { rdma::cm_id(rdma::adopt, channel, nullptr); },
+    refused(wanted, "adopt", [&] { (void)rdma::cm_id(rdma::adopt, channel, nullptr); },
             [&](std::error_code& ec) { CHECK_FALSE(rdma::cm_id(rdma::adopt, channel, nullptr, ec)); });
-    refused(wanted, "adopt", [] { rdma::pd(rdma::adopt, nullptr); },
+    refused(wanted, "adopt", [] { (void)rdma::pd(rdma::adopt, nullptr); },
             [](std::error_code& ec) { CHECK_FALSE(rdma::pd(rdma::adopt, nullptr, ec)); });
-    refused(wanted, "adopt", [] { rdma::mr(rdma::adopt, nullptr); },
+    refused(wanted, "adopt", [] { (void)rdma::mr(rdma::adopt, nullptr); },
             [](std::error_code& ec) { CHECK_FALSE(rdma::mr(rdma::adopt, nullptr, ec)); });
-    refused(wanted, "adopt", [] { rdma::cq(rdma::adopt, nullptr); },
+    refused(wanted, "adopt", [] { (void)rdma::cq(rdma::adopt, nullptr); },
             [](std::error_code& ec) { CHECK_FALSE(rdma::cq(rdma::adopt, nullptr, ec)); });
-    refused(wanted, "adopt", [] { rdma::comp_channel(rdma::adopt, nullptr); },
+    refused(wanted, "adopt", [] { (void)rdma::comp_channel(rdma::adopt, nullptr); },
             [](std::error_code& ec) { CHECK_FALSE(rdma::comp_channel(rdma::adopt, nullptr, ec)); });
     rdma::cm_id const id = make_id(channel);
-    refused(rdma::errc::empty_handle, "adopt", [&] { rdma::cm_id(rdma::adopt, rdma::event_channel_ref(), id.native_handle()); },
+    refused(rdma::errc::empty_handle, "adopt", [&] { (void)rdma::cm_id(rdma::adopt, rdma::event_channel_ref(), id.native_handle()); },
             [&](std::error_code& ec) {
                 CHECK_FALSE(rdma::cm_id(rdma::adopt, rdma::event_channel_ref(), id.native_handle(), ec));
             });
@@ -416,7 +416,7 @@ TEST_CASE_METHOD(with_channel, "verbs handles that are empty", "[bad_input]") {
     does_nothing(mr);
     does_nothing(bell);
     does_nothing(cq);
-    refused(rdma::errc::not_bound, "ibv_reg_mr", [&] { rdma::mr(pd, memory, rdma::access::none); },
+    refused(rdma::errc::not_bound, "ibv_reg_mr", [&] { (void)rdma::mr(pd, memory, rdma::access::none); },
             [&](std::error_code& e) { CHECK_FALSE(rdma::mr(pd, memory, rdma::access::none, e)); });
     refused(wanted, "empty", [&] { (void)cq.wait(into); }, [&](std::error_code& e) { CHECK(cq.wait(into, e).empty()); });
     refused(wanted, "empty", [&] { (void)cq.wait_for(into, 1h); },

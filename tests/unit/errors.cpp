@@ -181,7 +181,7 @@ TEST_CASE("the default hook prints failed destroys alone, one line each", "[erro
     rdma::event_channel channel;
     rdma::cm_id listener = make_listener(channel);
     CHECK(written([&] { make_request(channel, listener).ack(); }) == "");
-    rdma::pd pd(rdma::context_ref(fake::rxe_context()));
+    rdma::pd pd{rdma::context_ref(fake::rxe_context())};
     std::string const text = written([&] {
         fake::fail("ibv_dealloc_pd", 1, EBUSY);
         pd = rdma::pd();

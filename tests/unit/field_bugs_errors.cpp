@@ -58,7 +58,7 @@ rdma::address const here(rxe_host, 0), peer(rxe_host, 7472);
 std::error_code of(std::errc e) { return {static_cast<int>(e), std::system_category()}; }
 
 std::vector<wrapped> const every_call{
-    {"rdma_create_event_channel", [](everything&) { rdma::event_channel(); },
+    {"rdma_create_event_channel", [](everything&) { (void)rdma::event_channel(); },
      [](everything&, std::error_code& ec) { CHECK_FALSE(rdma::event_channel(ec)); }},
     {"rdma_get_cm_event", [](everything& e) { (void)e.channel.get(); },
      [](everything& e, std::error_code& ec) { CHECK_FALSE(e.channel.get(ec)); }},
@@ -98,13 +98,13 @@ std::vector<wrapped> const every_call{
      [](everything& e, std::error_code& ec) { (void)e.bound.verbs().query_device(ec); }},
     {"ibv_get_async_event", [](everything& e) { (void)e.bound.verbs().try_get_async_event(); },
      [](everything& e, std::error_code& ec) { CHECK_FALSE(e.bound.verbs().try_get_async_event(ec)); }},
-    {"ibv_alloc_pd", [](everything& e) { rdma::pd(e.bound.verbs()); },
+    {"ibv_alloc_pd", [](everything& e) { (void)rdma::pd(e.bound.verbs()); },
      [](everything& e, std::error_code& ec) { CHECK_FALSE(rdma::pd(e.bound.verbs(), ec)); }},
-    {"ibv_create_comp_channel", [](everything& e) { rdma::comp_channel(e.bound.verbs()); },
+    {"ibv_create_comp_channel", [](everything& e) { (void)rdma::comp_channel(e.bound.verbs()); },
      [](everything& e, std::error_code& ec) { CHECK_FALSE(rdma::comp_channel(e.bound.verbs(), ec)); }},
-    {"ibv_create_cq", [](everything& e) { rdma::cq(e.bound.verbs(), 4); },
+    {"ibv_create_cq", [](everything& e) { (void)rdma::cq(e.bound.verbs(), 4); },
      [](everything& e, std::error_code& ec) { CHECK_FALSE(rdma::cq(e.bound.verbs(), 4, ec)); }},
-    {"ibv_reg_mr", [](everything& e) { rdma::mr(e.pd, e.memory, rdma::access::none); },
+    {"ibv_reg_mr", [](everything& e) { (void)rdma::mr(e.pd, e.memory, rdma::access::none); },
      [](everything& e, std::error_code& ec) { CHECK_FALSE(rdma::mr(e.pd, e.memory, rdma::access::none, ec)); }},
     {"ibv_get_cq_event", [](everything& e) { (void)e.comp_channel.get(); },
      [](everything& e, std::error_code& ec) { CHECK_FALSE(e.comp_channel.get(ec)); }},
@@ -429,10 +429,10 @@ TEST_CASE("A22 an id that has no device says so, and C is never called with a nu
         CHECK(code == rdma::errc::not_bound);
         CHECK(code == std::errc::no_such_device);
     };
-    refused([&] { rdma::pd(id.verbs()); });
-    refused([&] { rdma::cq(id.verbs(), 1); });
-    refused([&] { rdma::comp_channel(id.verbs()); });
-    refused([&] { rdma::mr(id.pd(), memory, rdma::access::none); });
+    refused([&] { (void)rdma::pd(id.verbs()); });
+    refused([&] { (void)rdma::cq(id.verbs(), 1); });
+    refused([&] { (void)rdma::comp_channel(id.verbs()); });
+    refused([&] { (void)rdma::mr(id.pd(), memory, rdma::access::none); });
     refused([&] { id.create_qp({}); });
     refused([&] { id.resolve_route(); });
     refused([&] { id.connect(); });
@@ -519,9 +519,9 @@ TEST_CASE("A23 out of memory tells the size, and the limit of locked memory", "[
         CHECK((text.find("RLIMIT_MEMLOCK") != std::string::npos) == limited);
         CHECK((text.find("65536 bytes") != std::string::npos) == limited);
     };
-    says(out_of_memory("ibv_reg_mr", [&] { rdma::mr(id.pd(), memory, rdma::access::local_write); }), "1048576 bytes", true);
-    says(out_of_memory("ibv_create_cq", [&] { rdma::cq(id.verbs(), 4096); }), "4096 entries", true);
-    says(out_of_memory("ibv_alloc_pd", [&] { rdma::pd(id.verbs()); }), "ibv_alloc_pd", false); // it locks none
+    says(out_of_memory("ibv_reg_mr", [&] { (void)rdma::mr(id.pd(), memory, rdma::access::local_write); }), "1048576 bytes", true);
+    says(out_of_memory("ibv_create_cq", [&] { (void)rdma::cq(id.verbs(), 4096); }), "4096 entries", true);
+    says(out_of_memory("ibv_alloc_pd", [&] { (void)rdma::pd(id.verbs()); }), "ibv_alloc_pd", false); // it locks none
     CHECK(fake::live().mrs == 0);
     rdma::mr const region(id.pd(), memory, rdma::access::local_write); // the failure left nothing half-done
     CHECK(region.memory().size() == memory.size());
@@ -535,7 +535,7 @@ TEST_CASE("A23 where locked memory has no limit, none is named", "[field]") {
     rdma::event_channel channel;
     rdma::cm_id id = make_bound(channel);
     std::vector<std::byte> memory(1 << 20);
-    CHECK_THAT(out_of_memory("ibv_reg_mr", [&] { rdma::mr(id.pd(), memory, rdma::access::local_write); }),
+    CHECK_THAT(out_of_memory("ibv_reg_mr", [&] { (void)rdma::mr(id.pd(), memory, rdma::access::local_write); }),
                !rdmacpp_test::contains("RLIMIT_MEMLOCK"));
 }
 

@@ -257,7 +257,6 @@ TEST_CASE("T7 ids come and go at the same address on three threads, and no event
     fake::set_reuse_addresses(true);
     constexpr int makers = 2, rounds = 1500;
     rdma::event_channel channel;
-    std::atomic<int> stuck{0};
     std::atomic<bool> lost{false};
     auto const make_and_drop = [&] {
         for (int i = 0; i != rounds && !lost; ++i) {

@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <mutex>
 #include <new>
+#include <utility>
 
 #include <fcntl.h>
 
@@ -214,11 +215,15 @@ inline void channel_state::unref() noexcept {
 inline void channel_state::end() noexcept {
     if (owned.load(std::memory_order_acquire))
         ::rdma_destroy_event_channel(raw);
-    ids.for_each([](id_record* left) { delete left; }); // leaked or released: the C id is not ours to touch
+    auto const forget = [](id_record* left) { // leaked or released: the C id is not ours to touch
+        unpin(std::exchange(left->qp, nullptr));
+        delete left;
+    };
+    ids.for_each(forget);
     for (id_record* const list : {spares, retired})
         for (id_record *r = list, *following; r; r = following) {
             following = r->next;
-            delete r;
+            forget(r);
         }
     delete this;
 }
@@ -496,10 +501,10 @@ inline void channel_state::hold(rdma_cm_event* event, held_event& held, id_recor
     id_record& charged = find_or_count(charged_id(*event));
     pin_record(charged);
     ++charged.events;
-    ++charged.tally(event->event).held;
+    ++charged.tally(type_of(*event)).held;
     ++counts.events_held;
     held = {event, &charged, known_child};
-    if (event->event != RDMA_CM_EVENT_CONNECT_REQUEST)
+    if (type_of(*event) != cm_event_type::connect_request)
         return;
     if (!held.child) {
         held.child = &spare(event->id); // replaces whatever stood at its address
@@ -521,7 +526,7 @@ inline channel_state::fate channel_state::take_in(rdma_cm_event* event, held_eve
             event->id->context = nullptr; // librdmacm hands down the listener's
         return fate::delivered;
     }
-    if (event->event == RDMA_CM_EVENT_CONNECT_REQUEST) {
+    if (type_of(*event) == cm_event_type::connect_request) {
         story = {diagnostic_kind::request_rejected, "rdma_destroy_id", event->id, {}};
         ++counts.requests_rejected;
     } else
@@ -574,9 +579,9 @@ inline woken channel_state::get(held_event& event, deadline const& until, stop_t
 inline bool channel_state::adopt_event(rdma_cm_event* event, held_event& held, std::error_code& ec) noexcept {
     std::lock_guard const lock(mutex);
     id_record* const charged = ids.find(charged_id(*event));
-    id_record* const child = event->event == RDMA_CM_EVENT_CONNECT_REQUEST ? ids.find(event->id) : nullptr;
-    if (charged && charged->tally(event->event).released.load(std::memory_order_relaxed) != 0) {
-        charged->tally(event->event).released.fetch_sub(1, std::memory_order_relaxed);
+    id_record* const child = type_of(*event) == cm_event_type::connect_request ? ids.find(event->id) : nullptr;
+    if (charged && charged->tally(type_of(*event)).released.load(std::memory_order_relaxed) != 0) {
+        charged->tally(type_of(*event)).released.fetch_sub(1, std::memory_order_relaxed);
         held = {event, charged, child};
         if (child && child->has(id_status::lent))
             child->status.store(id_status::in_event, std::memory_order_release);
@@ -593,7 +598,7 @@ inline bool channel_state::adopt_event(rdma_cm_event* event, held_event& held, s
 
 /// No lock and no C call. The pins stay: only their number is kept, since which released event is which never matters.
 inline void channel_state::release_event(held_event const& event) noexcept {
-    event.charged->tally(event.raw->event).released.fetch_add(1, std::memory_order_relaxed);
+    event.charged->tally(type_of(*event.raw)).released.fetch_add(1, std::memory_order_relaxed);
     auto unclaimed = id_status::in_event;
     if (event.child)
         event.child->status.compare_exchange_strong(unclaimed, id_status::lent, std::memory_order_acq_rel);
@@ -610,7 +615,7 @@ inline void channel_state::ack(held_event const& event) noexcept {
     bool last = false, last_of_foreign = false, last_of_child = false;
     {
         std::lock_guard const lock(mutex);
-        --charged.tally(event.raw->event).held;
+        --charged.tally(type_of(*event.raw)).held;
         ::rdma_ack_cm_event(event.raw);
         ++counts.events_acked;
         --counts.events_held;

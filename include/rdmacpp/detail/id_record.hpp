@@ -5,6 +5,7 @@
 #include "../config.hpp"
 #if __cplusplus >= 202002L // below, config.hpp says what to do
 
+#include "../event_type.hpp"
 #include "c_api.hpp"
 #include "pin.hpp"
 #include "verbs_node.hpp"
@@ -52,7 +53,7 @@ struct id_record : pinnable {
 
     void const* key() const noexcept { return raw; }
 
-    event_tally& tally(rdma_cm_event_type type) noexcept {
+    event_tally& tally(cm_event_type type) noexcept {
         auto const index = static_cast<std::size_t>(type);
         return held_events[index < known_types ? index : known_types];
     }

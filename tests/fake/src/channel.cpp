@@ -102,7 +102,8 @@ event* make_event(pending const& from, cm& charged)
     auto* const made = static_cast<event*>(std::malloc(sizeof(event)));
     if (made == nullptr) return nullptr;
     std::memset(static_cast<void*>(made), 0, sizeof(event));
-    made->event::rdma_cm_event::event = from.type;
+    // Copied, since a type newer than the C header is no value of its enumeration.
+    std::memcpy(&made->event::rdma_cm_event::event, &from.type, sizeof from.type);
     made->status = from.status;
     made->id = &charged;
     made->charged = &charged;

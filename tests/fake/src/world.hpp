@@ -295,7 +295,7 @@ struct endpoint {
 struct pending {
     cm* target = nullptr;
     bool anonymous = false; ///< its user is not known to the kernel yet (uid 0)
-    rdma_cm_event_type type = RDMA_CM_EVENT_ADDR_RESOLVED;
+    int type = RDMA_CM_EVENT_ADDR_RESOLVED; // of rdma_cm_event_type, or newer
     int status = 0;
     rdma_conn_param conn{};
     rdma_ud_param ud{};

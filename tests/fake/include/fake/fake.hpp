@@ -101,7 +101,7 @@ inline constexpr int decoy = ENOTTY;
 
 // ---- Driving it event by event --------------------------------------------------------------------------------
 struct event_spec {
-    rdma_cm_event_type type;
+    int type; ///< of rdma_cm_event_type, or a number that the C header does not know
     int status = 0;
     void const* private_data = nullptr;
     std::uint8_t private_data_len = 0;
