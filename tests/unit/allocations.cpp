@@ -18,6 +18,22 @@ struct ledger {
 
 thread_local constinit ledger mine;
 
+} // namespace
+
+namespace unit {
+
+allocation_watch::allocation_watch(std::size_t fail_at) noexcept { mine = {true, 0, fail_at, false}; }
+allocation_watch::~allocation_watch() { mine.watching = false; }
+std::size_t allocation_watch::made() const noexcept { return mine.made; }
+bool allocation_watch::struck() const noexcept { return mine.struck; }
+bool allocation_struck() noexcept { return mine.struck; }
+
+} // namespace unit
+
+#if RDMACPP_TEST_ALLOCATIONS
+
+namespace {
+
 void* allocate(std::size_t size, std::size_t alignment) noexcept {
     if (mine.watching && !fake::inside() && ++mine.made == mine.fail_at) {
         mine.struck = true;
@@ -37,16 +53,6 @@ void* allocate_or_throw(std::size_t size, std::size_t alignment) {
 std::size_t value(std::align_val_t alignment) noexcept { return static_cast<std::size_t>(alignment); }
 
 } // namespace
-
-namespace unit {
-
-allocation_watch::allocation_watch(std::size_t fail_at) noexcept { mine = {true, 0, fail_at, false}; }
-allocation_watch::~allocation_watch() { mine.watching = false; }
-std::size_t allocation_watch::made() const noexcept { return mine.made; }
-bool allocation_watch::struck() const noexcept { return mine.struck; }
-bool allocation_struck() noexcept { return mine.struck; }
-
-} // namespace unit
 
 void* operator new(std::size_t size) { return allocate_or_throw(size, 0); }
 void* operator new[](std::size_t size) { return allocate_or_throw(size, 0); }
@@ -68,3 +74,5 @@ void operator delete(void* memory, std::nothrow_t const&) noexcept { std::free(m
 void operator delete[](void* memory, std::nothrow_t const&) noexcept { std::free(memory); }
 void operator delete(void* memory, std::align_val_t, std::nothrow_t const&) noexcept { std::free(memory); }
 void operator delete[](void* memory, std::align_val_t, std::nothrow_t const&) noexcept { std::free(memory); }
+
+#endif

@@ -5,6 +5,23 @@
 
 #include <cstddef>
 
+// clang links its sanitizers' operator new statically: there, a second one is an error.
+#if defined(__clang__)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
+#define RDMACPP_TEST_ALLOCATIONS 0
+#endif
+#endif
+#ifndef RDMACPP_TEST_ALLOCATIONS
+#define RDMACPP_TEST_ALLOCATIONS 1
+#endif
+
+/// First in each case that needs to see allocations.
+#define RDMACPP_NEED_ALLOCATIONS()                                                                                     \
+    do {                                                                                                               \
+        if (!RDMACPP_TEST_ALLOCATIONS)                                                                                 \
+            RDMACPP_SKIP("operator new is the sanitizer's");                                                           \
+    } while (false)
+
 namespace unit {
 
 /// From its construction on, counts the allocations of this thread; the `fail_at`th of them (1 = the next) fails, if it is

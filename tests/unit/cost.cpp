@@ -61,6 +61,7 @@ struct warm {
 } // namespace
 
 TEST_CASE("cost: one allocation for an id, none for its end") {
+    RDMACPP_NEED_ALLOCATIONS();
     world w;
     warm c;
     for (int i = 0; i != 20; ++i) {
@@ -76,6 +77,7 @@ TEST_CASE("cost: one allocation for an id, none for its end") {
 }
 
 TEST_CASE("cost: none for an event, in whatever form it is got, held, moved or acked") {
+    RDMACPP_NEED_ALLOCATIONS();
     world w;
     warm c;
     std::stop_source stop;
@@ -114,6 +116,7 @@ TEST_CASE("cost: none for an event, in whatever form it is got, held, moved or a
 }
 
 TEST_CASE("cost: none for a wait, once each thread that waits at a time has had its first") {
+    RDMACPP_NEED_ALLOCATIONS();
     world w;
     warm c;
     CHECK(allocations_of([&] {
@@ -123,6 +126,7 @@ TEST_CASE("cost: none for a wait, once each thread that waits at a time has had 
 }
 
 TEST_CASE("cost: the record of a child comes with its request") {
+    RDMACPP_NEED_ALLOCATIONS();
     world w;
     warm c;
     make_request(c.channel, c.listener).ack(); // uses the record that is kept ready: from here on each get makes one
@@ -140,6 +144,7 @@ TEST_CASE("cost: the record of a child comes with its request") {
 }
 
 TEST_CASE("cost: none for an event of an id that C made, or of a dropped one") {
+    RDMACPP_NEED_ALLOCATIONS();
     world w;
     warm c;
     rdma_cm_id* raw = nullptr;
@@ -163,6 +168,7 @@ TEST_CASE("cost: none for an event of an id that C made, or of a dropped one") {
 }
 
 TEST_CASE("cost: one for each object of the user's, none for a memory region or an event of a CQ") {
+    RDMACPP_NEED_ALLOCATIONS();
     world w;
     warm c;
     rdma::pd pd;

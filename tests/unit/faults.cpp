@@ -386,12 +386,14 @@ TEST_CASE("faults: each call of C fails once, forms with an error code") {
 }
 
 TEST_CASE("faults: each allocation fails once, throwing forms") {
+    RDMACPP_NEED_ALLOCATIONS();
     world w;
     for (ending how : {ending::dropped, ending::dropped_with_events_held, ending::destroyed})
         fail_each_allocation<true>(rxe_host, how);
 }
 
 TEST_CASE("faults: each allocation fails once, forms with an error code") {
+    RDMACPP_NEED_ALLOCATIONS();
     world w;
     for (ending how : {ending::dropped, ending::dropped_with_events_held, ending::destroyed})
         fail_each_allocation<false>(rxe_host, how);

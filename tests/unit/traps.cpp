@@ -847,6 +847,7 @@ rdma::cm_event try_to_get(rdma::event_channel& channel, std::error_code& ec) {
 } // namespace
 
 TEST_CASE("T18 memory runs out in a get") {
+    RDMACPP_NEED_ALLOCATIONS();
     world w;
     SECTION("of an event of an id") {
         int const failed = fail_each_allocation(
@@ -900,6 +901,7 @@ TEST_CASE("T18 memory runs out in a get") {
 }
 
 TEST_CASE("T18 memory runs out while an event that C got is adopted: C has it still") {
+    RDMACPP_NEED_ALLOCATIONS();
     world w;
     rdma::event_channel channel;
     rdma_cm_id* const raw_id = make_id_in_c(channel);
@@ -927,6 +929,7 @@ TEST_CASE("T18 memory runs out while an event that C got is adopted: C has it st
 }
 
 TEST_CASE("T18 without memory the tables do not grow, and all goes on") {
+    RDMACPP_NEED_ALLOCATIONS();
     world w;
     rdma::event_channel channel;
     std::vector<rdma::cm_id> ids(300);
