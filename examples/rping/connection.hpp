@@ -30,7 +30,7 @@ struct message {
     message() = default;
     explicit message(rdma::mr const& region)
         : address(htobe64(region.remote().address)), rkey(htobe32(region.rkey())),
-          size(htobe32(static_cast<std::uint32_t>(region.memory().size()))) {}
+          size(htobe32(static_cast<std::uint32_t>(region.length()))) {}
 
     rdma::remote_memory memory() const { return {be64toh(address), be32toh(rkey)}; }
     std::size_t length() const { return be32toh(size); }

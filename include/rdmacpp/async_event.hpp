@@ -26,8 +26,8 @@ public:
     /// No event.
     async_event() noexcept = default;
     async_event(async_event&& other) noexcept
-        : raw_(other.raw_), node_(std::exchange(other.node_, nullptr)), born_in_(other.born_in_),
-          held_(std::exchange(other.held_, false)) {}
+        : raw_(other.raw_), node_(detail::take(other.node_)), born_in_(other.born_in_),
+          held_(detail::take(other.held_)) {}
     /// Acks the event held before, at once.
     async_event& operator=(async_event&& other) noexcept {
         async_event(std::move(other)).swap(*this);
@@ -38,8 +38,8 @@ public:
 
     /// Acks now, rather than at the end of the scope.
     void ack() noexcept {
-        detail::verbs_node* const node = std::exchange(node_, nullptr);
-        if (!std::exchange(held_, false) || born_in_ != detail::process::current())
+        detail::verbs_node* const node = detail::take(node_);
+        if (!detail::take(held_) || born_in_ != detail::process::current())
             return;
         ::ibv_ack_async_event(&raw_);
         detail::unpin(node);
@@ -56,10 +56,10 @@ public:
     /// The C event, still to be acked by this.
     ibv_async_event const& native_handle() const noexcept { return raw_; }
     void swap(async_event& other) noexcept {
-        std::swap(raw_, other.raw_);
-        std::swap(held_, other.held_);
-        std::swap(node_, other.node_);
-        std::swap(born_in_, other.born_in_);
+        detail::swap_values(raw_, other.raw_);
+        detail::swap_values(held_, other.held_);
+        detail::swap_values(node_, other.node_);
+        detail::swap_values(born_in_, other.born_in_);
     }
     friend void swap(async_event& a, async_event& b) noexcept { a.swap(b); }
 

@@ -48,7 +48,7 @@ class [[nodiscard]] cm_event {
 public:
     /// No event.
     cm_event() noexcept = default;
-    cm_event(cm_event&& other) noexcept : held_(std::exchange(other.held_, {})) {}
+    cm_event(cm_event&& other) noexcept : held_(detail::take(other.held_)) {}
     /// Acks the event held before, at once.
     cm_event& operator=(cm_event&& other) noexcept {
         cm_event(std::move(other)).swap(*this);
@@ -85,20 +85,20 @@ public:
     /// Views of private data die with it. Nothing happens on an empty event.
     void ack() noexcept {
         if (held_.raw)
-            detail::channel_state::of(held_).ack(std::exchange(held_, {}));
+            detail::channel_state::of(held_).ack(detail::take(held_));
     }
 
     /// Gives the C event back, to be acked with rdma_ack_cm_event. Its pins stay until it is adopted again.
     [[nodiscard]] rdma_cm_event* release() noexcept {
         if (held_.raw)
             detail::channel_state::release_event(held_);
-        return std::exchange(held_, {}).raw;
+        return detail::take(held_).raw;
     }
 
     /// The C event, still owned by this.
     rdma_cm_event* native_handle() const noexcept { return held_.raw; }
     explicit operator bool() const noexcept { return held_.raw != nullptr; }
-    void swap(cm_event& other) noexcept { std::swap(held_, other.held_); }
+    void swap(cm_event& other) noexcept { detail::swap_values(held_, other.held_); }
     friend void swap(cm_event& a, cm_event& b) noexcept { a.swap(b); }
 
     /// What happened. May be a value that this version does not know.

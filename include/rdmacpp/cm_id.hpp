@@ -38,8 +38,7 @@ class [[nodiscard]] cm_id : public cm_id_base {
 public:
     /// Empty.
     cm_id() noexcept = default;
-    cm_id(cm_id&& other) noexcept
-        : cm_id_base(std::exchange(other.raw_, nullptr)), record_(std::exchange(other.record_, nullptr)) {}
+    cm_id(cm_id&& other) noexcept : cm_id_base(detail::take(other.raw_)), record_(detail::take(other.record_)) {}
     /// Drops the id held before, at once.
     cm_id& operator=(cm_id&& other) noexcept {
         cm_id(std::move(other)).swap(*this);
@@ -82,8 +81,8 @@ public:
     operator cm_id_ref() const& noexcept { return cm_id_ref(raw_); }
     operator cm_id_ref() const&& = delete;
     void swap(cm_id& other) noexcept {
-        std::swap(raw_, other.raw_);
-        std::swap(record_, other.record_);
+        detail::swap_values(raw_, other.raw_);
+        detail::swap_values(record_, other.record_);
     }
     friend void swap(cm_id& a, cm_id& b) noexcept { a.swap(b); }
 
@@ -91,8 +90,8 @@ public:
     /// counted.
     [[nodiscard]] rdma_cm_id* release() noexcept {
         if (record_)
-            record_->channel->release_id(*std::exchange(record_, nullptr));
-        return std::exchange(raw_, nullptr);
+            record_->channel->release_id(*detail::take(record_));
+        return detail::take(raw_);
     }
 
     // ---- What belongs to it: all borrowed, all empty before a device is bound ------------------------------------
@@ -418,7 +417,7 @@ inline void cm_id::listen(int backlog, std::error_code& ec) noexcept {
         return;
     ec = detail::check_errno(::rdma_listen(raw_, backlog));
     if (!ec)
-        record_->request.store(detail::request_state::none, std::memory_order_relaxed);
+        record_->request.store(detail::request_state::none);
 }
 
 inline void cm_id::resolve_addr(address const& peer, timeout limit, std::error_code& ec) noexcept {
@@ -476,7 +475,7 @@ inline void cm_id::connect(conn_param const& param, std::error_code& ec) noexcep
     if (!ready(ec, true) || !valid(param, ec))
         return;
     rdma_conn_param c = to_c(param);
-    record_->request.store(detail::request_state::none, std::memory_order_relaxed);
+    record_->request.store(detail::request_state::none);
     record_->active.store(true, std::memory_order_relaxed);
     ec = detail::check_errno(::rdma_connect(raw_, &c));
 }
@@ -484,10 +483,10 @@ inline void cm_id::connect(conn_param const& param, std::error_code& ec) noexcep
 /// A request is decided once; false, with `ec`, if it was decided before or never was one.
 inline bool cm_id::decide(std::error_code& ec) noexcept {
     using state = detail::request_state;
-    state const before = record_->request.exchange(state::decided, std::memory_order_acq_rel);
+    state const before = record_->request.exchange(state::decided);
     if (before == state::undecided || before == state::unknown)
         return true;
-    record_->request.store(before, std::memory_order_release);
+    record_->request.store(before);
     ec = errc::not_a_request;
     return false;
 }
@@ -505,7 +504,7 @@ inline void cm_id::reject(std::span<std::byte const> private_data, std::error_co
         return;
     ec = detail::check_errno(::rdma_reject(raw_, private_data.data(), static_cast<std::uint8_t>(private_data.size())));
     if (ec) // nothing was sent: it is still to be decided
-        record_->request.store(detail::request_state::undecided, std::memory_order_release);
+        record_->request.store(detail::request_state::undecided);
 }
 
 inline void cm_id::disconnect(std::error_code& ec) noexcept {
@@ -560,8 +559,7 @@ inline qp_cap cm_id::create_qp(pd_ref protection, qp_init_attr const& attr, std:
 
 inline cm_id cm_event::take_id(std::error_code& ec) noexcept {
     ec.clear();
-    auto unclaimed = detail::id_status::in_event;
-    if (!held_.child || !held_.child->status.compare_exchange_strong(unclaimed, detail::id_status::owned)) {
+    if (!held_.child || !held_.child->status.replace(detail::id_status::in_event, detail::id_status::owned)) {
         ec = errc::no_id_to_take;
         return {};
     }

@@ -235,8 +235,7 @@ public:
         take_over(raw, ec);
         if (!node_)
             return;
-        void const* const used[] = {raw->channel};
-        node_->need_again(used);
+        node_->need_again({raw->channel});
         node_->channel = static_cast<detail::comp_channel_node*>(node_->needs[0]);
     }
 

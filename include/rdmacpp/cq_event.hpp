@@ -24,8 +24,7 @@ public:
     /// No event.
     cq_event() noexcept = default;
     cq_event(cq_event&& other) noexcept
-        : cq_(std::exchange(other.cq_, nullptr)), node_(std::exchange(other.node_, nullptr)), born_in_(other.born_in_) {
-    }
+        : cq_(detail::take(other.cq_)), node_(detail::take(other.node_)), born_in_(other.born_in_) {}
     /// Acks the event held before, at once.
     cq_event& operator=(cq_event&& other) noexcept {
         cq_event(std::move(other)).swap(*this);
@@ -36,8 +35,8 @@ public:
 
     /// Acks now, rather than at the end of the scope (ibv_ack_cq_events, perhaps later, together with others).
     void ack() noexcept {
-        ibv_cq* const cq = std::exchange(cq_, nullptr);
-        detail::verbs_node* const node = std::exchange(node_, nullptr);
+        ibv_cq* const cq = detail::take(cq_);
+        detail::verbs_node* const node = detail::take(node_);
         if (!cq || born_in_ != detail::process::current())
             return;
         if (!node) {
@@ -52,16 +51,16 @@ public:
     /// good.
     [[nodiscard]] ibv_cq* release() noexcept {
         node_ = nullptr;
-        return std::exchange(cq_, nullptr);
+        return detail::take(cq_);
     }
 
     /// The C completion queue it names; null when empty.
     ibv_cq* native_handle() const noexcept { return cq_; }
     explicit operator bool() const noexcept { return cq_ != nullptr; }
     void swap(cq_event& other) noexcept {
-        std::swap(cq_, other.cq_);
-        std::swap(node_, other.node_);
-        std::swap(born_in_, other.born_in_);
+        detail::swap_values(cq_, other.cq_);
+        detail::swap_values(node_, other.node_);
+        detail::swap_values(born_in_, other.born_in_);
     }
     friend void swap(cq_event& a, cq_event& b) noexcept { a.swap(b); }
 

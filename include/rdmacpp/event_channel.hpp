@@ -79,7 +79,7 @@ public:
     /// Empty: nothing is opened.
     explicit event_channel(no_init_t) noexcept {}
 
-    event_channel(event_channel&& other) noexcept : state_(std::exchange(other.state_, nullptr)) {}
+    event_channel(event_channel&& other) noexcept : state_(detail::take(other.state_)) {}
     /// Drops the channel held before.
     event_channel& operator=(event_channel&& other) noexcept {
         event_channel(std::move(other)).swap(*this);
@@ -102,11 +102,9 @@ public:
 
     /// Gives the C channel back, blocking as it was; takes no lock and makes no C call. Ids and events made on it go on
     /// working, as long as C does not destroy it.
-    [[nodiscard]] rdma_event_channel* release() noexcept {
-        return state_ ? std::exchange(state_, nullptr)->release() : nullptr;
-    }
+    [[nodiscard]] rdma_event_channel* release() noexcept { return state_ ? detail::take(state_)->release() : nullptr; }
 
-    void swap(event_channel& other) noexcept { std::swap(state_, other.state_); }
+    void swap(event_channel& other) noexcept { detail::swap_values(state_, other.state_); }
     friend void swap(event_channel& a, event_channel& b) noexcept { a.swap(b); }
 
     operator event_channel_ref() const& noexcept { return event_channel_ref(native_handle()); }

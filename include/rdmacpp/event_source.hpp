@@ -39,9 +39,9 @@ public:
 
         iterator() noexcept = default;
         iterator(iterator&& other) noexcept
-            : range_(std::exchange(other.range_, event_range())), event_(std::move(other.event_)), slot_(other.slot_) {}
+            : range_(other.range_), event_(std::move(other.event_)), slot_(other.slot_) {}
         iterator& operator=(iterator&& other) noexcept {
-            range_ = std::exchange(other.range_, event_range());
+            range_ = other.range_;
             event_ = std::move(other.event_);
             slot_ = other.slot_;
             return *this;

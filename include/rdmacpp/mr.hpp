@@ -49,8 +49,7 @@ class [[nodiscard]] mr {
 public:
     /// Empty.
     mr() noexcept = default;
-    mr(mr&& other) noexcept
-        : raw_(std::exchange(other.raw_, nullptr)), pd_(std::exchange(other.pd_, nullptr)), born_in_(other.born_in_) {}
+    mr(mr&& other) noexcept : raw_(detail::take(other.raw_)), pd_(detail::take(other.pd_)), born_in_(other.born_in_) {}
     /// Deregisters the region held before, at once.
     mr& operator=(mr&& other) noexcept {
         mr(std::move(other)).swap(*this);
@@ -118,7 +117,7 @@ public:
         if (!raw_ || (ec = detail::check_returned(::ibv_dereg_mr(raw_))))
             return;
         raw_ = nullptr;
-        detail::unpin(std::exchange(pd_, nullptr));
+        detail::unpin(detail::take(pd_));
     }
 
     /// The C region, still owned by this.
@@ -131,21 +130,19 @@ public:
         if (pd_ && !pd_->inherited())
             detail::unref_unless_last(pd_->pins);
         pd_ = nullptr;
-        return std::exchange(raw_, nullptr);
+        return detail::take(raw_);
     }
     void swap(mr& other) noexcept {
-        std::swap(raw_, other.raw_);
-        std::swap(pd_, other.pd_);
-        std::swap(born_in_, other.born_in_);
+        detail::swap_values(raw_, other.raw_);
+        detail::swap_values(pd_, other.pd_);
+        detail::swap_values(born_in_, other.born_in_);
     }
     friend void swap(mr& a, mr& b) noexcept { a.swap(b); }
 
-    /// The registered memory; empty when the handle is.
-    std::span<std::byte> memory() const noexcept {
-        if (!raw_)
-            return {};
-        return {static_cast<std::byte*>(raw_->addr), raw_->length};
-    }
+    /// Where the registered memory begins; null when the handle is empty.
+    void* addr() const noexcept { return raw_ ? raw_->addr : nullptr; }
+    /// Its length in bytes; 0 when the handle is empty.
+    std::size_t length() const noexcept { return raw_ ? raw_->length : 0; }
     std::uint32_t lkey() const noexcept {
         RDMACPP_ASSERT(raw_);
         return raw_->lkey;

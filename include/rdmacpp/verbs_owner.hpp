@@ -29,8 +29,8 @@ public:
     /// Gives the C object back; takes no lock and makes no C call. What it needs is no longer kept for it.
     [[nodiscard]] Raw* release() noexcept {
         if (node_)
-            std::exchange(node_, nullptr)->surrender();
-        return std::exchange(raw_, nullptr);
+            detail::take(node_)->surrender();
+        return detail::take(raw_);
     }
 
     /// Destroys the object now. Refused with std::errc::device_or_resource_busy, and nothing changed, while something
@@ -39,7 +39,7 @@ public:
         ec.clear();
         if (!node_ || (ec = node_->destroy_now()))
             return;
-        delete std::exchange(node_, nullptr);
+        delete detail::take(node_);
         raw_ = nullptr;
     }
 
@@ -55,8 +55,7 @@ public:
 
 protected:
     verbs_owner() noexcept = default;
-    verbs_owner(verbs_owner&& other) noexcept
-        : raw_(std::exchange(other.raw_, nullptr)), node_(std::exchange(other.node_, nullptr)) {}
+    verbs_owner(verbs_owner&& other) noexcept : raw_(detail::take(other.raw_)), node_(detail::take(other.node_)) {}
     verbs_owner& operator=(verbs_owner&& other) noexcept {
         verbs_owner(std::move(other)).swap(*this);
         return *this;
@@ -64,8 +63,8 @@ protected:
     ~verbs_owner() { detail::unpin(node_); }
 
     void swap(verbs_owner& other) noexcept {
-        std::swap(raw_, other.raw_);
-        std::swap(node_, other.node_);
+        detail::swap_values(raw_, other.raw_);
+        detail::swap_values(node_, other.node_);
     }
 
     /// Makes the node first, so that nothing can fail once C has made the object.

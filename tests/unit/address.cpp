@@ -14,7 +14,9 @@ static_assert(std::is_nothrow_default_constructible_v<rdma::address> && std::is_
 static_assert(!std::is_convertible_v<sockaddr const*, rdma::address>);
 // The C address must not outlive the object.
 template <class Address>
-concept gives_handle = requires(Address a) { std::forward<Address>(a).native_handle(); };
+concept gives_handle = requires(Address a) {
+    std::forward<Address>(a).native_handle();
+};
 static_assert(gives_handle<rdma::address const&> && !gives_handle<rdma::address>);
 
 TEST_CASE("an address is parsed and printed", "[address]") {

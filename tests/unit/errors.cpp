@@ -57,8 +57,8 @@ TEST_CASE("every errc has a message of its own, and the std::errc that it promis
 }
 
 TEST_CASE("a rejection is refused, on every transport", "[errors]") {
-    std::error_code const consumer = rdma::reject_reason::consumer_defined, nobody = rdma::reject_reason::invalid_service_id,
-                          late = rdma::reject_reason::timeout;
+    std::error_code const consumer = rdma::reject_reason::consumer_defined,
+                          nobody = rdma::reject_reason::invalid_service_id, late = rdma::reject_reason::timeout;
     CHECK(consumer == rdma::condition::refused);
     CHECK(consumer == std::errc::connection_refused);
     CHECK(nobody == rdma::condition::refused);
@@ -82,7 +82,8 @@ TEST_CASE("an error names the function, its arguments, the reason and a way out"
         CHECK_THAT(std::string(e.what()), Catch::StartsWith(function + std::string("(these): ") + e.code().message()));
         return std::string(e.what());
     };
-    CHECK_THAT(text(ENODEV, "rdma_resolve_addr"), rdmacpp_test::contains("rdma link") && rdmacpp_test::contains("softrdma"));
+    CHECK_THAT(text(ENODEV, "rdma_resolve_addr"),
+               rdmacpp_test::contains("rdma link") && rdmacpp_test::contains("softrdma"));
     CHECK_THAT(text(ENOENT, "rdma_create_event_channel"), rdmacpp_test::contains("modprobe rdma_ucm"));
     CHECK_THAT(text(ENOENT, "rdma_create_id"), rdmacpp_test::contains("modprobe rdma_ucm"));
     CHECK_THAT(text(ENOENT, "rdma_bind_addr"), !rdmacpp_test::contains("modprobe"));
@@ -127,7 +128,7 @@ TEST_CASE("changed credentials are explained, and a destroy is told once", "[err
     CHECK(w.told()[0].error == std::errc::permission_denied);
 }
 
-// ---- The hook ------------------------------------------------------------------------------------------------------------
+// ---- The hook -------------------------------------------------------------------------------------------------------
 
 namespace {
 

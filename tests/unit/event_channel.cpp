@@ -57,11 +57,15 @@ static_assert(!std::is_copy_constructible_v<iterator> && std::is_nothrow_move_co
 static_assert(noexcept(++std::declval<iterator&>()));
 // `for (auto& event : channel)` must not compile: it would seem to name an event that the channel keeps.
 template <class Range>
-concept gives_lvalues = requires(Range& r) { [](auto&) {}(*r.begin()); };
+concept gives_lvalues = requires(Range& r) {
+    [](auto&) {}(*r.begin());
+};
 static_assert(!gives_lvalues<rdma::event_channel> && !gives_lvalues<range>);
 // A range of a temporary channel would end at once.
 template <class Channel>
-concept has_events = requires(Channel c) { std::forward<Channel>(c).events(); };
+concept has_events = requires(Channel c) {
+    std::forward<Channel>(c).events();
+};
 static_assert(has_events<rdma::event_channel&> && !has_events<rdma::event_channel>);
 // libstdc++'s ranges compile with clang from 16 on only.
 #if !defined(__clang__) || __clang_major__ >= 16
@@ -113,7 +117,8 @@ TEST_CASE_METHOD(one_id, "begin and ++ never get", "[event_channel]") {
     CHECK(trace() == "gag");
 }
 
-TEST_CASE_METHOD(one_id, "A1 an event is acked when its loop is left by break or by an exception", "[field][event_channel]") {
+TEST_CASE_METHOD(one_id, "A1 an event is acked when its loop is left by break or by an exception",
+                 "[field][event_channel]") {
     push(id, 4);
     for (rdma::cm_event event : channel)
         break;
@@ -136,7 +141,8 @@ TEST_CASE_METHOD(one_id, "A1 an event is acked when its loop is left by break or
     CHECK(fake::unacked(id.native_handle()) == 0);
 }
 
-TEST_CASE_METHOD(one_id, "an event moved out of its loop lives on, and the slot is not filled again", "[event_channel]") {
+TEST_CASE_METHOD(one_id, "an event moved out of its loop lives on, and the slot is not filled again",
+                 "[event_channel]") {
     push(id, 2);
     auto it = channel.begin();
     std::optional<rdma::cm_event> kept = *it;
@@ -547,7 +553,8 @@ TEST_CASE_METHOD(one_id, "A17 with wait_options a signal ends the wait", "[field
     CHECK(channel.get(cancels, ec));
 }
 
-TEST_CASE_METHOD(one_id, "A18 threads that iterate one channel stop when they are asked to, every time", "[field][threads]") {
+TEST_CASE_METHOD(one_id, "A18 threads that iterate one channel stop when they are asked to, every time",
+                 "[field][threads]") {
     constexpr int rounds = 1000;
     std::atomic<std::uint64_t> got{0};
     std::uint64_t pushed = 0;
@@ -592,9 +599,10 @@ TEST_CASE_METHOD(world, "A18 dropping the channel object ends every wait on it",
     }
 }
 
-// ---- From C and back ---------------------------------------------------------------------------------------------------
+// ---- From C and back ------------------------------------------------------------------------------------------------
 
-TEST_CASE_METHOD(world, "a channel of C's is adopted, made non-blocking, and given back as it was", "[event_channel][adopt]") {
+TEST_CASE_METHOD(world, "a channel of C's is adopted, made non-blocking, and given back as it was",
+                 "[event_channel][adopt]") {
     rdma_event_channel* const raw = ::rdma_create_event_channel();
     std::error_code ec;
     CHECK_FALSE(is_nonblocking(raw->fd));
@@ -623,7 +631,8 @@ TEST_CASE_METHOD(world, "a channel of C's is adopted, made non-blocking, and giv
     CHECK(fake::count("rdma_destroy_event_channel") == 0);
 }
 
-TEST_CASE_METHOD(world, "a channel that was released and destroyed by C leaves nothing behind", "[event_channel][adopt]") {
+TEST_CASE_METHOD(world, "a channel that was released and destroyed by C leaves nothing behind",
+                 "[event_channel][adopt]") {
     {
         rdma::event_channel channel;
         {
@@ -643,7 +652,8 @@ TEST_CASE_METHOD(world, "a channel that was released and destroyed by C leaves n
     }
 }
 
-TEST_CASE_METHOD(world, "ids live on a channel that C loops on, and events that C got can be wrapped", "[event_channel][adopt]") {
+TEST_CASE_METHOD(world, "ids live on a channel that C loops on, and events that C got can be wrapped",
+                 "[event_channel][adopt]") {
     rdma_event_channel* const raw = ::rdma_create_event_channel();
     {
         rdma::event_channel_ref const channel(raw);
@@ -747,7 +757,8 @@ TEST_CASE_METHOD(world, "an id of C's is adopted, and one of ours given back", "
     CHECK(::rdma_destroy_id(raw) == 0);
 }
 
-TEST_CASE_METHOD(world, "an id that C made and keeps is only counted while events of it are held", "[event_channel][adopt]") {
+TEST_CASE_METHOD(world, "an id that C made and keeps is only counted while events of it are held",
+                 "[event_channel][adopt]") {
     rdma::event_channel channel;
     rdma_cm_id* raw = nullptr;
     REQUIRE(::rdma_create_id(channel.native_handle(), &raw, nullptr, RDMA_PS_TCP) == 0);
@@ -767,7 +778,7 @@ TEST_CASE_METHOD(world, "an id that C made and keeps is only counted while event
     CHECK(fake::live().ids == 0);
 }
 
-// ---- What is put off can be seen ----------------------------------------------------------------------------------------
+// ---- What is put off can be seen ------------------------------------------------------------------------------------
 
 TEST_CASE_METHOD(world, "stats() and to_string() show what waits for its last ack", "[event_channel][stats]") {
     rdma::event_channel channel;
@@ -808,7 +819,8 @@ TEST_CASE_METHOD(one_id, "to_string() counts the events that hold an id by type"
     CHECK_THAT(to_string(channel), rdmacpp_test::contains("1 x ADDR_CHANGE"));
 }
 
-TEST_CASE_METHOD(one_id, "events for an id already dropped are acked and swallowed by the get", "[event_channel][stats]") {
+TEST_CASE_METHOD(one_id, "events for an id already dropped are acked and swallowed by the get",
+                 "[event_channel][stats]") {
     push(id, 1);
     rdma::cm_event held = channel.get();
     push(id, 2);

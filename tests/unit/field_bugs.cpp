@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Faults that programs in the field had with events, ids and what depends on them; each by its number. More of them, about
-// errors and parameters, are in field_bugs_errors.cpp, and A12 is in verbs.cpp.
+// Faults that programs in the field had with events, ids and what depends on them; each by its number. More of them,
+// about errors and parameters, are in field_bugs_errors.cpp, and A12 is in verbs.cpp.
 #include "support.hpp"
 
 #include <algorithm>
@@ -31,7 +31,7 @@ bool starts_with(std::span<std::byte const> bytes, std::span<std::byte const> st
 
 } // namespace
 
-// ---- A1 ------------------------------------------------------------------------------------------------------------------
+// ---- A1 -------------------------------------------------------------------------------------------------------------
 
 TEST_CASE("A1 an error event is acked although its handler throws", "[field]") {
     auto const kind = GENERATE(RDMA_CM_EVENT_ADDR_ERROR, RDMA_CM_EVENT_ROUTE_ERROR, RDMA_CM_EVENT_CONNECT_ERROR,
@@ -74,7 +74,7 @@ TEST_CASE("A1 a function that returns early from its loop has acked", "[field]")
     id.destroy();
 }
 
-// ---- A2 ------------------------------------------------------------------------------------------------------------------
+// ---- A2 -------------------------------------------------------------------------------------------------------------
 
 TEST_CASE("A2 an id erased in the handler of its own event", "[field]") {
     char const* const host = GENERATE(rxe_host, siw_host);
@@ -161,10 +161,11 @@ TEST_CASE("A2 the listener is dropped in the handler of a request for it", "[fie
     expect(client_channel, type::established);
 }
 
-// ---- A3 ------------------------------------------------------------------------------------------------------------------
+// ---- A3 -------------------------------------------------------------------------------------------------------------
 
 static_assert(!std::is_copy_constructible_v<rdma::cm_event> && !std::is_copy_assignable_v<rdma::cm_event>);
-static_assert(std::is_nothrow_move_constructible_v<rdma::cm_event> && std::is_nothrow_move_assignable_v<rdma::cm_event>);
+static_assert(std::is_nothrow_move_constructible_v<rdma::cm_event> &&
+              std::is_nothrow_move_assignable_v<rdma::cm_event>);
 static_assert(std::is_nothrow_swappable_v<rdma::cm_event> && std::is_nothrow_destructible_v<rdma::cm_event>);
 static_assert(noexcept(std::declval<rdma::cm_event&>().ack()));
 
@@ -235,10 +236,12 @@ TEST_CASE("A3 an event is acked once, however it is moved", "[field]") {
     CHECK(channel.stats().events_held == 0);
 }
 
-// ---- A4 ------------------------------------------------------------------------------------------------------------------
+// ---- A4 -------------------------------------------------------------------------------------------------------------
 
 template <class Event>
-concept gives_view = requires(Event e) { std::forward<Event>(e).private_data(); };
+concept gives_view = requires(Event e) {
+    std::forward<Event>(e).private_data();
+};
 static_assert(gives_view<rdma::cm_event&> && gives_view<rdma::cm_event const&>);
 static_assert(!gives_view<rdma::cm_event> && !gives_view<rdma::cm_event const>);
 static_assert(std::is_same_v<decltype(std::declval<rdma::cm_event&>().private_data()), std::span<std::byte const>>);
@@ -265,7 +268,7 @@ TEST_CASE("A4 a copy of private data outlives its event", "[field]") {
     CHECK(starts_with({copy.begin(), copy.end()}, bytes_of(hello)));
 }
 
-// ---- A5 ------------------------------------------------------------------------------------------------------------------
+// ---- A5 -------------------------------------------------------------------------------------------------------------
 
 TEST_CASE("A5 received private data is at least what was sent, and is never shortened", "[field]") {
     struct device_case {
@@ -323,7 +326,7 @@ TEST_CASE("A5 received private data is at least what was sent, and is never shor
     }
 }
 
-// ---- A6 ------------------------------------------------------------------------------------------------------------------
+// ---- A6 -------------------------------------------------------------------------------------------------------------
 
 TEST_CASE("A6 a failure event without private data shows none", "[field]") {
     auto const kind = GENERATE(RDMA_CM_EVENT_UNREACHABLE, RDMA_CM_EVENT_REJECTED, RDMA_CM_EVENT_DISCONNECTED);
@@ -411,7 +414,7 @@ TEST_CASE("A6 nobody listens: refused, without a look at the payload", "[field]"
     CHECK(thrown([&] { other.connect(); }) == rdma::condition::refused); // iWARP says so in the call
 }
 
-// ---- A7 ------------------------------------------------------------------------------------------------------------------
+// ---- A7 -------------------------------------------------------------------------------------------------------------
 
 TEST_CASE("A7 a request that is rejected, or dropped untouched, leaks no id", "[field]") {
     world w;
@@ -474,7 +477,7 @@ TEST_CASE("A7 a new id is taken once, and has none of the listener's context", "
     CHECK_FALSE(request.take_id(ec)); // nor when it is gone
 }
 
-// ---- A11 -----------------------------------------------------------------------------------------------------------------
+// ---- A11 ------------------------------------------------------------------------------------------------------------
 
 TEST_CASE("A11 a channel object that goes first takes no C channel from its ids", "[field]") {
     world w;
@@ -540,7 +543,7 @@ TEST_CASE("A11 a channel may be dropped in the body of its own range", "[field]"
     CHECK(turns == 1);
 }
 
-// ---- A13 -----------------------------------------------------------------------------------------------------------------
+// ---- A13 ------------------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -627,7 +630,7 @@ TEST_CASE("A13 a send-only QP leaves neither its CQ nor its channel behind", "[f
     CHECK(fake::live().comp_channels == 0);
 }
 
-// ---- A19, A20 ------------------------------------------------------------------------------------------------------------
+// ---- A19, A20 -------------------------------------------------------------------------------------------------------
 
 TEST_CASE("A19 events that come after a session was closed are delivered, and find nothing", "[field]") {
     world w;
@@ -669,8 +672,9 @@ TEST_CASE("A19 a teardown does not wait for TIMEWAIT_EXIT", "[field]") {
 
 TEST_CASE("A20 events of an id may come in any order, and of types that are not known yet", "[field]") {
     int const unknown = 99; // no enumerator has it
-    std::array const kinds{int{RDMA_CM_EVENT_ESTABLISHED},   int{RDMA_CM_EVENT_DISCONNECTED}, int{RDMA_CM_EVENT_UNREACHABLE},
-                           int{RDMA_CM_EVENT_CONNECT_ERROR}, int{RDMA_CM_EVENT_REJECTED},     int{RDMA_CM_EVENT_ADDR_CHANGE},
+    std::array const kinds{int{RDMA_CM_EVENT_ESTABLISHED},   int{RDMA_CM_EVENT_DISCONNECTED},
+                           int{RDMA_CM_EVENT_UNREACHABLE},   int{RDMA_CM_EVENT_CONNECT_ERROR},
+                           int{RDMA_CM_EVENT_REJECTED},      int{RDMA_CM_EVENT_ADDR_CHANGE},
                            int{RDMA_CM_EVENT_TIMEWAIT_EXIT}, unknown};
     world w;
     rdma::event_channel channel;

@@ -16,7 +16,7 @@
 
 using namespace unit;
 
-// ---- A14 -----------------------------------------------------------------------------------------------------------------
+// ---- A14 ------------------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -66,7 +66,8 @@ std::vector<wrapped> const every_call{
      [](everything& e, std::error_code& ec) { CHECK_FALSE(rdma::cm_id(e.channel, rdma::port_space::tcp, ec)); }},
     {"rdma_bind_addr", [](everything& e) { e.idle.bind(here); },
      [](everything& e, std::error_code& ec) { e.idle.bind(here, ec); }},
-    {"rdma_listen", [](everything& e) { e.bound.listen(); }, [](everything& e, std::error_code& ec) { e.bound.listen(ec); }},
+    {"rdma_listen", [](everything& e) { e.bound.listen(); },
+     [](everything& e, std::error_code& ec) { e.bound.listen(ec); }},
     {"rdma_resolve_addr", [](everything& e) { e.idle.resolve_addr(peer); },
      [](everything& e, std::error_code& ec) { e.idle.resolve_addr(peer, ec); }},
     {"rdma_resolve_addr", [](everything& e) { e.idle.resolve_addr(here, peer); },
@@ -79,7 +80,8 @@ std::vector<wrapped> const every_call{
      [](everything& e, std::error_code& ec) { e.bound.create_qp(e.pd, {}, ec); }},
     {"rdma_connect", [](everything& e) { e.client.connect(); },
      [](everything& e, std::error_code& ec) { e.client.connect(ec); }},
-    {"rdma_reject", [](everything& e) { e.child.reject(); }, [](everything& e, std::error_code& ec) { e.child.reject(ec); }},
+    {"rdma_reject", [](everything& e) { e.child.reject(); },
+     [](everything& e, std::error_code& ec) { e.child.reject(ec); }},
     {"rdma_disconnect", [](everything& e) { e.with_qp.disconnect(); },
      [](everything& e, std::error_code& ec) { e.with_qp.disconnect(ec); }},
     {"rdma_set_option", [](everything& e) { e.idle.set_tos(8); },
@@ -122,8 +124,10 @@ std::vector<wrapped> const every_call{
      [](everything& e, std::error_code& ec) {
          ec = of(e.with_qp.qp().post_recv(rdma::recv_wr(e.mr.sge()), std::nothrow));
      }},
-    {"ibv_dereg_mr", [](everything& e) { e.mr.destroy(); }, [](everything& e, std::error_code& ec) { e.mr.destroy(ec); }},
-    {"ibv_destroy_cq", [](everything& e) { e.cq.destroy(); }, [](everything& e, std::error_code& ec) { e.cq.destroy(ec); }},
+    {"ibv_dereg_mr", [](everything& e) { e.mr.destroy(); },
+     [](everything& e, std::error_code& ec) { e.mr.destroy(ec); }},
+    {"ibv_destroy_cq", [](everything& e) { e.cq.destroy(); },
+     [](everything& e, std::error_code& ec) { e.cq.destroy(ec); }},
     {"ibv_destroy_comp_channel",
      [](everything& e) {
          e.cq = rdma::cq();
@@ -224,7 +228,7 @@ TEST_CASE("A14 ibv_poll_cq's negative number is no errno", "[field]") {
     CHECK(cq.poll(into).size() == 1); // the completion is still there
 }
 
-// ---- A15 -----------------------------------------------------------------------------------------------------------------
+// ---- A15 ------------------------------------------------------------------------------------------------------------
 
 TEST_CASE("A15 the status of an event, raw and interpreted", "[field]") {
     struct status_case {
@@ -240,7 +244,7 @@ TEST_CASE("A15 the status of an event, raw and interpreted", "[field]") {
         {RDMA_CM_EVENT_UNREACHABLE, -ETIMEDOUT, errno_code(ETIMEDOUT)},
         {RDMA_CM_EVENT_CONNECT_ERROR, -EINVAL, errno_code(EINVAL)},
         {RDMA_CM_EVENT_CONNECT_ERROR, EINVAL, errno_code(EINVAL)}, // librdmacm's own are positive
-        {RDMA_CM_EVENT_ADDR_ERROR, -1, rdma::errc::unspecified},  // librdmacm's "failed", not EPERM
+        {RDMA_CM_EVENT_ADDR_ERROR, -1, rdma::errc::unspecified},   // librdmacm's "failed", not EPERM
         {RDMA_CM_EVENT_ROUTE_ERROR, -1, rdma::errc::unspecified},
         {RDMA_CM_EVENT_CONNECT_ERROR, -1, rdma::errc::unspecified},
         {RDMA_CM_EVENT_REJECTED, 28, rdma::reject_reason::consumer_defined},
@@ -284,16 +288,22 @@ TEST_CASE("A15 the status of a datagram's answer is a number of its own", "[fiel
     CHECK(channel.get().error() == std::errc::timed_out);
 }
 
-// ---- A16 -----------------------------------------------------------------------------------------------------------------
+// ---- A16 ------------------------------------------------------------------------------------------------------------
 
 template <class T>
-concept shows_undefined = requires(T& wc) { wc.opcode(); } || requires(T& wc) { wc.byte_len(); } ||
-                          requires(T& wc) { wc.imm_data(); } || requires(T& wc) { wc.wc_flags(); } ||
-                          requires(T& wc) { wc.src_qp(); };
+concept shows_undefined = requires(T& wc) {
+    wc.opcode();
+}
+|| requires(T& wc) { wc.byte_len(); }
+|| requires(T& wc) { wc.imm_data(); }
+|| requires(T& wc) { wc.wc_flags(); }
+|| requires(T& wc) { wc.src_qp(); };
 static_assert(!shows_undefined<rdma::work_completion> && shows_undefined<rdma::completed>);
 static_assert(!std::is_default_constructible_v<rdma::completed> && !std::is_constructible_v<rdma::completed, ibv_wc>);
 template <class T>
-concept gives_success = requires(T wc) { std::forward<T>(wc).success(); };
+concept gives_success = requires(T wc) {
+    std::forward<T>(wc).success();
+};
 static_assert(gives_success<rdma::work_completion&> && !gives_success<rdma::work_completion>);
 
 namespace {
@@ -370,7 +380,7 @@ TEST_CASE("A16 asking a failed completion for its success is reported", "[field]
 }
 #endif
 
-// ---- A17 -----------------------------------------------------------------------------------------------------------------
+// ---- A17 ------------------------------------------------------------------------------------------------------------
 
 TEST_CASE("A17 EINTR is tried again, and EAGAIN means nothing", "[field]") {
     world w;
@@ -401,7 +411,7 @@ TEST_CASE("A17 EINTR is tried again, and EAGAIN means nothing", "[field]") {
     CHECK(turns == 0);
 }
 
-// ---- A22 -----------------------------------------------------------------------------------------------------------------
+// ---- A22 ------------------------------------------------------------------------------------------------------------
 
 TEST_CASE("A22 an id that has no device says so, and C is never called with a null one", "[field]") {
     world w;
@@ -471,7 +481,7 @@ TEST_CASE("A22 an address without an RDMA device is an error, now or with the ev
     }
 }
 
-// ---- A23 -----------------------------------------------------------------------------------------------------------------
+// ---- A23 ------------------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -519,12 +529,13 @@ TEST_CASE("A23 out of memory tells the size, and the limit of locked memory", "[
         CHECK((text.find("RLIMIT_MEMLOCK") != std::string::npos) == limited);
         CHECK((text.find("65536 bytes") != std::string::npos) == limited);
     };
-    says(out_of_memory("ibv_reg_mr", [&] { (void)rdma::mr(id.pd(), memory, rdma::access::local_write); }), "1048576 bytes", true);
+    says(out_of_memory("ibv_reg_mr", [&] { (void)rdma::mr(id.pd(), memory, rdma::access::local_write); }),
+         "1048576 bytes", true);
     says(out_of_memory("ibv_create_cq", [&] { (void)rdma::cq(id.verbs(), 4096); }), "4096 entries", true);
     says(out_of_memory("ibv_alloc_pd", [&] { (void)rdma::pd(id.verbs()); }), "ibv_alloc_pd", false); // it locks none
     CHECK(fake::live().mrs == 0);
     rdma::mr const region(id.pd(), memory, rdma::access::local_write); // the failure left nothing half-done
-    CHECK(region.memory().size() == memory.size());
+    CHECK(region.length() == memory.size());
 }
 
 TEST_CASE("A23 where locked memory has no limit, none is named", "[field]") {
@@ -539,7 +550,7 @@ TEST_CASE("A23 where locked memory has no limit, none is named", "[field]") {
                !rdmacpp_test::contains("RLIMIT_MEMLOCK"));
 }
 
-// ---- A25 -----------------------------------------------------------------------------------------------------------------
+// ---- A25 ------------------------------------------------------------------------------------------------------------
 
 static_assert(!std::is_constructible_v<rdma::pd, rdma::pd_ref> && !std::is_constructible_v<rdma::pd, ibv_pd*>);
 static_assert(!std::is_constructible_v<rdma::cq, rdma::cq_ref> && !std::is_constructible_v<rdma::cq, ibv_cq*>);
@@ -575,7 +586,7 @@ TEST_CASE("A25 what is only borrowed is never closed", "[field]") {
     CHECK(fake::count("ibv_destroy_qp") == 1);
 }
 
-// ---- A26 -----------------------------------------------------------------------------------------------------------------
+// ---- A26 ------------------------------------------------------------------------------------------------------------
 
 TEST_CASE("A26 the default parameters are librdmacm's, and what is given is passed on", "[field]") {
     struct parameters {
@@ -588,8 +599,10 @@ TEST_CASE("A26 the default parameters are librdmacm's, and what is given is pass
     some.retry_count = 3;
     some.rnr_retry_count = 5;
     some.responder_resources = some.initiator_depth = 9;
-    auto const each = GENERATE_COPY(parameters{{}, 7, 7, maximum}, parameters{none, 0, 0, 0}, parameters{some, 3, 5, 9});
-    static_assert(rdma::conn_param{}.retry_count == 7 && rdma::conn_param{}.rnr_retry_count == rdma::infinite_rnr_retry);
+    auto const each =
+        GENERATE_COPY(parameters{{}, 7, 7, maximum}, parameters{none, 0, 0, 0}, parameters{some, 3, 5, 9});
+    static_assert(rdma::conn_param{}.retry_count == 7 &&
+                  rdma::conn_param{}.rnr_retry_count == rdma::infinite_rnr_retry);
     world w;
     rdma::event_channel channel, client_channel;
     rdma::cm_id listener = make_listener(channel), client = make_client(client_channel);
@@ -625,7 +638,7 @@ TEST_CASE("A26 a backlog is passed on, and 0 is as many as the system allows", "
     CHECK(fake::queued(channel.native_handle()) == (backlog == 0 ? 5 : 2));
 }
 
-// ---- A27 -----------------------------------------------------------------------------------------------------------------
+// ---- A27 ------------------------------------------------------------------------------------------------------------
 
 TEST_CASE("A27 listening on port 0 tells the real port, in host order", "[field]") {
     char const* const host = GENERATE(values<char const*>({rxe_host, siw_host, "fd77:1::1", "0.0.0.0", "::"}));
@@ -710,8 +723,9 @@ TEST_CASE("A27 a fixed source port that is taken is told as it is", "[field]") {
     first.resolve_addr(rdma::address(rxe_client_host, 5555), rdma::address(rxe_host, 7471));
     expect(channel, type::addr_resolved);
     CHECK(first.local_addr() == rdma::address(rxe_client_host, 5555));
-    std::error_code const code = thrown(
-        [&] { second.resolve_addr(rdma::address(rxe_client_host, 5555), rdma::address(rxe_host, 7471)); }, "10.77.1.2:5555");
+    std::error_code const code =
+        thrown([&] { second.resolve_addr(rdma::address(rxe_client_host, 5555), rdma::address(rxe_host, 7471)); },
+               "10.77.1.2:5555");
     CHECK((code == std::errc::address_in_use || code == std::errc::address_not_available));
     second.resolve_addr(rdma::address(rxe_client_host, 0), rdma::address(rxe_host, 7471)); // any port will do
     expect(channel, type::addr_resolved);

@@ -61,8 +61,8 @@ private:
     std::size_t size_ = 0;
 };
 
-/// The first object of every case. At the end nothing may be left, nothing may have been misused, no call may have had to
-/// wait for ever, and no destroy may have failed, but for what the case said it would check itself.
+/// The first object of every case. At the end nothing may be left, nothing may have been misused, no call may have had
+/// to wait for ever, and no destroy may have failed, but for what the case said it would check itself.
 class world {
 public:
     world() : old_(rdma::set_diagnostic_handler(&diagnostics::hook)) {
@@ -155,8 +155,8 @@ inline rdma::cm_event make_request(rdma::event_channel const& channel, rdma::cm_
     return next(channel, type::connect_request);
 }
 
-/// Two connected ids on one device, each on a channel of its own, and both idle. Any of the members may be dropped at any
-/// time, and are, in the order in which no C program could: channels first.
+/// Two connected ids on one device, each on a channel of its own, and both idle. Any of the members may be dropped at
+/// any time, and are, in the order in which no C program could: channels first.
 struct connection {
     rdma::cm_id client, server, listener;
     rdma::event_channel client_channel, server_channel;

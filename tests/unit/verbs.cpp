@@ -42,7 +42,7 @@ bool is_nonblocking(int fd) { return (::fcntl(fd, F_GETFL) & O_NONBLOCK) != 0; }
 
 } // namespace
 
-// ---- Dropped in any order ------------------------------------------------------------------------------------------------
+// ---- Dropped in any order -------------------------------------------------------------------------------------------
 
 TEST_CASE("A12 five handles that need each other, dropped in every order", "[field][verbs]") {
     std::array<int, 5> order;
@@ -77,8 +77,9 @@ TEST_CASE("A12 five handles that need each other, dropped in every order", "[fie
 }
 
 TEST_CASE("A12 a destroy that fails is told once, and nothing throws", "[field][verbs]") {
-    char const* const failing = GENERATE(values<char const*>({"ibv_destroy_qp", "ibv_dealloc_pd", "ibv_destroy_cq",
-                                                              "ibv_destroy_comp_channel", "ibv_dereg_mr", "rdma_destroy_id"}));
+    char const* const failing =
+        GENERATE(values<char const*>({"ibv_destroy_qp", "ibv_dealloc_pd", "ibv_destroy_cq", "ibv_destroy_comp_channel",
+                                      "ibv_dereg_mr", "rdma_destroy_id"}));
     CAPTURE(failing);
     world w;
     w.messy();
@@ -94,7 +95,8 @@ TEST_CASE("A12 a destroy that fails is told once, and nothing throws", "[field][
         fake::fail(failing, 1, EBUSY);
     }
     auto told = w.told();
-    // What the object that is left needs is let go all the same, and C may then say EBUSY in earnest; that is told as well.
+    // What the object that is left needs is let go all the same, and C may then say EBUSY in earnest; that is told as
+    // well.
     std::erase_if(told, [&](rdma::diagnostic const& d) { return std::string(d.function) != failing; });
     REQUIRE(told.size() == 1);
     CHECK(told[0].kind == rdma::diagnostic_kind::destroy_failed);
@@ -230,7 +232,7 @@ TEST_CASE_METHOD(one_device, "move-assignment drops what was held before, at onc
     replaces("ibv_destroy_comp_channel", bell, other_bell);
 }
 
-// ---- Completions ---------------------------------------------------------------------------------------------------------
+// ---- Completions ----------------------------------------------------------------------------------------------------
 
 TEST_CASE_METHOD(one_cq, "poll fills what there is, and never waits", "[verbs]") {
     CHECK(cq.poll(into).empty());
@@ -261,7 +263,7 @@ TEST_CASE_METHOD(one_cq, "A14 a poll that fails gives no completions", "[field][
 
 TEST_CASE_METHOD(one_cq, "A9 what comes while a CQ is armed is not missed", "[field][verbs]") {
     fake::complete_while_arming(cq.native_handle(), completion(7)); // and raises no event
-    auto const done = cq.wait(into); // would wait for ever
+    auto const done = cq.wait(into);                                // would wait for ever
     REQUIRE(done.size() == 1);
     CHECK(done[0].wr_id() == 7);
     CHECK(fake::count("ibv_get_cq_event") == 0);
@@ -335,7 +337,7 @@ TEST_CASE_METHOD(one_cq, "A18 dropping the channel object ends a wait for comple
     CHECK(fake::live().comp_channels == 1); // the CQ needs it
 }
 
-// ---- Completion events ---------------------------------------------------------------------------------------------------
+// ---- Completion events ----------------------------------------------------------------------------------------------
 
 TEST_CASE_METHOD(one_cq, "a completion channel is got from as an event channel is", "[verbs]") {
     std::error_code ec = std::make_error_code(std::errc::io_error);
@@ -375,7 +377,8 @@ TEST_CASE_METHOD(one_cq, "a completion channel is got from as an event channel i
     CHECK(bell.get());
 }
 
-TEST_CASE_METHOD(one_cq, "A8 acks are told to C in batches, each CQ's own, and settled before it goes", "[field][verbs]") {
+TEST_CASE_METHOD(one_cq, "A8 acks are told to C in batches, each CQ's own, and settled before it goes",
+                 "[field][verbs]") {
     rdma::cq other(id.verbs(), 4, bell, &into);
     ibv_cq* const a = cq.native_handle();
     ibv_cq* const b = other.native_handle();
@@ -444,7 +447,7 @@ TEST_CASE_METHOD(one_cq, "an event of a CQ whose owner is C is acked at once", "
     CHECK(::ibv_destroy_cq(raw) == 0);
 }
 
-// ---- From C and back -----------------------------------------------------------------------------------------------------
+// ---- From C and back ------------------------------------------------------------------------------------------------
 
 TEST_CASE_METHOD(one_device, "verbs objects are given back to C, and adopted", "[verbs][adopt]") {
     std::error_code ec;
@@ -481,7 +484,7 @@ TEST_CASE_METHOD(one_device, "verbs objects are given back to C, and adopted", "
     rdma::mr mr(id.pd(), memory, rdma::access::none);
     ibv_mr* const raw = mr.release();
     rdma::mr const back(rdma::adopt, raw);
-    CHECK(back.memory().data() == memory.data());
+    CHECK(back.addr() == memory.data());
 }
 
 TEST_CASE_METHOD(one_cq, "what comes back from C can be dropped in any order again", "[verbs][adopt]") {
@@ -548,7 +551,7 @@ TEST_CASE_METHOD(one_device, "objects that C made are adopted, and borrowed", "[
     CHECK(bell.get().native_handle() == raw_cq);
 }
 
-// ---- Devices and memory --------------------------------------------------------------------------------------------------
+// ---- Devices and memory ---------------------------------------------------------------------------------------------
 
 TEST_CASE("a context tells its device", "[verbs]") {
     world w;
@@ -576,15 +579,16 @@ TEST_CASE_METHOD(one_device, "a memory region tells what work requests and peers
     CHECK(mr.rkey() == raw.rkey);
     CHECK(mr.remote().rkey == raw.rkey);
     CHECK(mr.remote().address == reinterpret_cast<std::uintptr_t>(memory.data()));
-    CHECK(mr.memory().data() == memory.data());
-    CHECK(mr.memory().size() == memory.size());
+    CHECK(mr.addr() == memory.data());
+    CHECK(mr.length() == memory.size());
     ibv_sge const all = mr.sge(), part = mr.sge(16, 8);
     CHECK(all.addr == reinterpret_cast<std::uintptr_t>(memory.data()));
     CHECK(all.length == memory.size());
     CHECK(all.lkey == raw.lkey);
     CHECK(part.addr == all.addr + 16);
     CHECK(part.length == 8);
-    CHECK(thrown([&] { (void)rdma::mr(pd, memory, rdma::access::remote_write); }, "256 bytes") == std::errc::invalid_argument);
+    CHECK(thrown([&] { (void)rdma::mr(pd, memory, rdma::access::remote_write); }, "256 bytes") ==
+          std::errc::invalid_argument);
 }
 
 TEST_CASE_METHOD(one_device, "create_qp tells what was granted, and passes on what was asked", "[verbs]") {
@@ -617,7 +621,7 @@ TEST_CASE_METHOD(one_device, "create_qp tells what was granted, and passes on wh
     CHECK(datagrams.qp().native_handle()->qp_type == IBV_QPT_UD);
 }
 
-// ---- Async events --------------------------------------------------------------------------------------------------------
+// ---- Async events ---------------------------------------------------------------------------------------------------
 
 TEST_CASE_METHOD(one_device, "an async event is acked once, and keeps the QP that it names", "[verbs]") {
     id.create_qp({});
@@ -653,7 +657,8 @@ TEST_CASE_METHOD(one_device, "an async event is acked once, and keeps the QP tha
     rdma::cm_id another = make_bound(other);
     CHECK(another.verbs() == rdma::context_ref(fake::rxe_context()));
     for (int i = 0; i != 3; ++i)
-        if (rdma::async_event event = another.verbs().try_get_async_event(); event && event.type() == IBV_EVENT_PORT_ERR)
+        if (rdma::async_event event = another.verbs().try_get_async_event();
+            event && event.type() == IBV_EVENT_PORT_ERR)
             CHECK_FALSE(event.qp());
     CHECK_FALSE(another.verbs().try_get_async_event());
 }
@@ -683,7 +688,7 @@ TEST_CASE_METHOD(one_device, "getting an async event retries EINTR, and tells no
     CHECK(ec == std::errc::bad_file_descriptor);
 }
 
-// ---- Data ----------------------------------------------------------------------------------------------------------------
+// ---- Data -----------------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -697,8 +702,8 @@ struct connected : world {
         auto const all = rdma::access::local_write | rdma::access::remote_write | rdma::access::remote_read;
         ours = rdma::mr(c.client.pd(), here, all);
         theirs = rdma::mr(c.server.pd(), there, all);
-        std::iota(reinterpret_cast<unsigned char*>(here.data()), reinterpret_cast<unsigned char*>(here.data()) + here.size(),
-                  static_cast<unsigned char>(1));
+        std::iota(reinterpret_cast<unsigned char*>(here.data()),
+                  reinterpret_cast<unsigned char*>(here.data()) + here.size(), static_cast<unsigned char>(1));
     }
     rdma::work_completion sent() { return one(c.client.send_cq()); }
     rdma::work_completion received() { return one(c.server.recv_cq()); }
@@ -804,7 +809,8 @@ TEST_CASE_METHOD(connected, "requests that are refused when posted are named", "
     ibv_send_wr* bad = nullptr;
     CHECK(c.client.qp().post_send(first.native_handle(), bad, std::nothrow) == std::errc::invalid_argument);
     CHECK(bad == &second.native_handle());
-    CHECK(thrown([&] { c.client.qp().post_send(first.native_handle(), bad); }, "request 2") == std::errc::invalid_argument);
+    CHECK(thrown([&] { c.client.qp().post_send(first.native_handle(), bad); }, "request 2") ==
+          std::errc::invalid_argument);
     rdma::recv_wr one = rdma::recv_wr(ours.sge()).id(3), two = rdma::recv_wr(ours.sge()).id(4);
     one.native_handle().next = &two.native_handle();
     two.native_handle().num_sge = 99;

@@ -86,7 +86,7 @@ def main():
             name, _, path = argument.partition('=')
             file = pathlib.Path(path)
             if not file.exists():
-                totals.failures.append((name, 'no log: the tests did not run', []))
+                totals.failures.append((name, 'no log: it does not build, or its tests did not run', []))
             elif file.suffix == '.json':
                 totals.meson(name, file)
             elif totals.tap(name, file.read_text(encoding='utf-8', errors='replace')) is None:

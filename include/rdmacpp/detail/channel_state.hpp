@@ -216,7 +216,7 @@ inline void channel_state::end() noexcept {
     if (owned.load(std::memory_order_acquire))
         ::rdma_destroy_event_channel(raw);
     auto const forget = [](id_record* left) { // leaked or released: the C id is not ours to touch
-        unpin(std::exchange(left->qp, nullptr));
+        unpin(take(left->qp));
         delete left;
     };
     ids.for_each(forget);
@@ -325,7 +325,7 @@ inline id_record* channel_state::create_id(rdma_port_space ps, void* context, st
         delete record;
         return nullptr;
     }
-    record->status.store(id_status::owned, std::memory_order_relaxed);
+    record->status.store(id_status::owned);
     pin_record(*record);
     std::lock_guard const lock(mutex);
     insert(*record);
@@ -353,10 +353,10 @@ inline id_record* channel_state::adopt_id(rdma_cm_id* id, std::error_code& ec) n
     id_record& record = known ? *known : spare(id);
     if (!record.has(id_status::lent)) { // that one has its owner's pin still
         pin_record(record);
-        record.request.store(request_state::unknown, std::memory_order_relaxed);
+        record.request.store(request_state::unknown);
     }
     record.active.store(true, std::memory_order_relaxed); // perhaps: a needless disconnect fails without harm
-    record.status.store(id_status::owned, std::memory_order_release);
+    record.status.store(id_status::owned);
     return &record;
 }
 
@@ -365,7 +365,7 @@ inline void channel_state::release_id(id_record& id) noexcept {
     if (inherited())
         return;
     id.surrender_qp();
-    id.status.store(id_status::released, std::memory_order_release);
+    id.status.store(id_status::released);
     if (unpin_record(id))
         refs.fetch_sub(1, std::memory_order_acq_rel); // not unref(): C's id needs the channel, even if nobody else does
 }
@@ -391,7 +391,7 @@ inline verbs_node* channel_state::unhook_qp(id_record& id) noexcept {
 
 /// Tells the peer now, when rdma_destroy_id, which would, has to wait for an ack.
 inline void channel_state::sever(id_record& id) noexcept {
-    if (id.request.load(std::memory_order_relaxed) == request_state::undecided)
+    if (id.request.load() == request_state::undecided)
         ::rdma_reject(id.raw, nullptr, 0);
     else if (id.active.load(std::memory_order_relaxed) && id.raw->verbs)
         ::rdma_disconnect(id.raw);
@@ -404,7 +404,7 @@ inline void channel_state::drop(id_record& id) noexcept {
     verbs_node* qp;
     {
         std::lock_guard const lock(mutex);
-        id.status.store(id_status::dropped, std::memory_order_release);
+        id.status.store(id_status::dropped);
         qp = unhook_qp_locked(id);
     }
     if (qp && qp->pins.load(std::memory_order_relaxed) > 1) { // an event of it is held: it stays, but must go quiet
@@ -472,7 +472,7 @@ inline std::error_code channel_state::destroy(id_record& id, std::uint32_t& held
         std::uint32_t const own = 1u + (id.qp ? 1 : 0) + (id.send_cq ? 1 : 0) + (id.recv_cq ? 1 : 0);
         if (id.pins.load(std::memory_order_acquire) > own)
             return system_error_code(EBUSY);
-        id.status.store(id_status::dropped, std::memory_order_release);
+        id.status.store(id_status::dropped);
         qp = unhook_qp_locked(id);
     }
     unpin(qp);
@@ -481,7 +481,7 @@ inline std::error_code channel_state::destroy(id_record& id, std::uint32_t& held
         return {};
     }
     if (std::error_code const failure = check_errno(::rdma_destroy_id(id.raw))) {
-        id.status.store(id_status::owned, std::memory_order_release);
+        id.status.store(id_status::owned);
         return failure;
     }
     {
@@ -508,8 +508,8 @@ inline void channel_state::hold(rdma_cm_event* event, held_event& held, id_recor
         return;
     if (!held.child) {
         held.child = &spare(event->id); // replaces whatever stood at its address
-        held.child->status.store(id_status::in_event, std::memory_order_relaxed);
-        held.child->request.store(request_state::undecided, std::memory_order_relaxed);
+        held.child->status.store(id_status::in_event);
+        held.child->request.store(request_state::undecided);
         pin_record(*held.child); // as its owner
     }
     pin_record(*held.child); // as one that names it
@@ -584,7 +584,7 @@ inline bool channel_state::adopt_event(rdma_cm_event* event, held_event& held, s
         charged->tally(type_of(*event)).released.fetch_sub(1, std::memory_order_relaxed);
         held = {event, charged, child};
         if (child && child->has(id_status::lent))
-            child->status.store(id_status::in_event, std::memory_order_release);
+            child->status.store(id_status::in_event);
         return true;
     }
     if (!replenish()) {
@@ -599,9 +599,8 @@ inline bool channel_state::adopt_event(rdma_cm_event* event, held_event& held, s
 /// No lock and no C call. The pins stay: only their number is kept, since which released event is which never matters.
 inline void channel_state::release_event(held_event const& event) noexcept {
     event.charged->tally(type_of(*event.raw)).released.fetch_add(1, std::memory_order_relaxed);
-    auto unclaimed = id_status::in_event;
     if (event.child)
-        event.child->status.compare_exchange_strong(unclaimed, id_status::lent, std::memory_order_acq_rel);
+        event.child->status.replace(id_status::in_event, id_status::lent);
 }
 
 /// C first, then the pins; and a new id that nobody took is rejected and destroyed.

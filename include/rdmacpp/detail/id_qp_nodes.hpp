@@ -50,7 +50,7 @@ struct id_qp_nodes {
         id.default_pd = default_pd;
         id.send_cq = open(send, c.send_cq, c.send_cq_channel, id);
         id.recv_cq = open(recv, c.recv_cq, c.recv_cq_channel, id);
-        id.qp = std::exchange(qp, nullptr);
+        id.qp = take(qp);
         id.qp->open(c.qp, pd, send_cq ? send_cq : id.send_cq, recv_cq ? recv_cq : id.recv_cq, &id);
         unpin(id.send_cq); // kept by the QP, its events, and what the program makes with it
         unpin(id.recv_cq);
@@ -86,8 +86,8 @@ private:
         own.channel->open(channel, &id);
         own.cq->channel = own.channel;
         own.cq->open(cq, own.channel);
-        unpin(std::exchange(own.channel, nullptr));
-        return std::exchange(own.cq, nullptr);
+        unpin(take(own.channel));
+        return take(own.cq);
     }
 
     qp_node* qp = new (std::nothrow) qp_node;

@@ -10,7 +10,6 @@
 #include "pin.hpp"
 #include "verbs_node.hpp"
 
-#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -36,6 +35,27 @@ enum class request_state : std::uint8_t {
     undecided, ///< From a CONNECT_REQUEST, neither accepted nor rejected.
     decided,   ///< Accepted or rejected.
     unknown,   ///< Adopted from C: it may be a request.
+};
+
+/// A state that is looked at without a lock, too. Of bytes: std::atomic of an enumeration costs every includer more.
+template <class State>
+class atomic_state {
+public:
+    explicit atomic_state(State initial) noexcept : value_(static_cast<unsigned char>(initial)) {}
+
+    State load() const noexcept { return static_cast<State>(value_.load(std::memory_order_acquire)); }
+    void store(State next) noexcept { value_.store(static_cast<unsigned char>(next), std::memory_order_release); }
+    State exchange(State next) noexcept {
+        return static_cast<State>(value_.exchange(static_cast<unsigned char>(next), std::memory_order_acq_rel));
+    }
+    /// Goes from one state to another; false if it was not in the first.
+    bool replace(State from, State to) noexcept {
+        auto expected = static_cast<unsigned char>(from);
+        return value_.compare_exchange_strong(expected, static_cast<unsigned char>(to), std::memory_order_acq_rel);
+    }
+
+private:
+    std::atomic<unsigned char> value_;
 };
 
 /// The held events of one type, and how many of them are released to C.
@@ -66,7 +86,7 @@ struct id_record : pinnable {
         return sum;
     }
 
-    bool has(id_status s) const noexcept { return status.load(std::memory_order_acquire) == s; }
+    bool has(id_status s) const noexcept { return status.load() == s; }
 
     /// The QP goes to C with the id, and what librdmacm made for it. No lock and no C call.
     void surrender_qp() noexcept {
@@ -81,18 +101,17 @@ struct id_record : pinnable {
     void take_qp_back() noexcept {
         if (!qp)
             return;
-        auto const nodes = own_nodes();
+        auto const own = own_nodes();
         bool const there = raw->qp == qp->raw;
-        for (verbs_node* const own : nodes)
-            if (own && own->take_back(there))
-                unpin(own);
+        for (verbs_node* const node : own)
+            if (node && node->take_back(there))
+                unpin(node);
         if (!there) {
             send_cq = recv_cq = nullptr;
-            unpin(std::exchange(qp, nullptr)); // surrendered: nothing is destroyed
+            unpin(take(qp)); // surrendered: nothing is destroyed
             return;
         }
-        void const* const used[] = {raw->qp->pd, raw->qp->send_cq, raw->qp->recv_cq};
-        qp->need_again(used, this);
+        qp->need_again({raw->qp->pd, raw->qp->send_cq, raw->qp->recv_cq}, this);
         for (cq_node* const cq : {send_cq, recv_cq})
             if (cq)
                 cq->channel->need_again({}, this);
@@ -105,8 +124,8 @@ struct id_record : pinnable {
     cq_node* send_cq = nullptr; // the CQs that librdmacm made for it: pinned by the QP; their channels pin the id
     cq_node* recv_cq = nullptr;
     ibv_pd* default_pd = nullptr; // what id->pd was before create_qp put the user's there
-    std::atomic<id_status> status{id_status::foreign};
-    std::atomic<request_state> request{request_state::none};
+    atomic_state<id_status> status{id_status::foreign};
+    atomic_state<request_state> request{request_state::none};
     std::atomic<bool> active{false}; // connect or accept went through: there may be somebody to tell
     bool listed = false;             // in the channel's table; under its mutex, like all that follows
     bool leaked = false;             // its destroy failed
@@ -115,8 +134,13 @@ struct id_record : pinnable {
 
 private:
     /// Its QP, the CQs that librdmacm made for it, and their channels; null where there are none.
-    std::array<verbs_node*, 5> own_nodes() const noexcept {
-        return {qp, send_cq, recv_cq, send_cq ? send_cq->channel : nullptr, recv_cq ? recv_cq->channel : nullptr};
+    struct nodes {
+        verbs_node* each[5];
+        verbs_node* const* begin() const noexcept { return each; }
+        verbs_node* const* end() const noexcept { return each + 5; }
+    };
+    nodes own_nodes() const noexcept {
+        return {{qp, send_cq, recv_cq, send_cq ? send_cq->channel : nullptr, recv_cq ? recv_cq->channel : nullptr}};
     }
 };
 

@@ -13,6 +13,20 @@
 
 namespace rdma::inline RDMACPP_ABI::detail {
 
+/// Moves a plain value out, and leaves an empty one. (std::exchange and std::swap cost every includer compile time.)
+template <class T>
+T take(T& from) noexcept {
+    T const taken = from;
+    from = T();
+    return taken;
+}
+template <class T>
+void swap_values(T& a, T& b) noexcept {
+    T const was = a;
+    a = b;
+    b = was;
+}
+
 /// A C object that is destroyed with its last pin, by whoever drops that one.
 struct pinnable {
     using last_unpin = void (*)(pinnable&) noexcept;

@@ -14,9 +14,9 @@
 
 #include <atomic>
 #include <cstdint>
+#include <initializer_list>
 #include <mutex>
 #include <new>
-#include <span>
 #include <utility>
 
 namespace rdma::inline RDMACPP_ABI::detail {
@@ -51,7 +51,7 @@ struct verbs_node : pinnable {
     bool take_back(bool alive) noexcept;
 
     /// Keeps alive again what C says it uses, as far as that is ours, and the id whose it is, if any.
-    void need_again(std::span<void const* const> used, pinnable* id = nullptr) noexcept;
+    void need_again(std::initializer_list<void const*> used, pinnable* id = nullptr) noexcept;
 
     /// destroy() asked for by name: refused while anything else pins this; on failure all stays as it was.
     std::error_code destroy_now() noexcept;
@@ -208,11 +208,14 @@ inline bool verbs_node::take_back(bool alive) noexcept {
     return listed;
 }
 
-inline void verbs_node::need_again(std::span<void const* const> used, pinnable* id) noexcept {
-    for (std::size_t i = 0; i != used.size(); ++i)
-        if (verbs_node* known = nullptr;
-            !needs[i] && verbs_table::get().find_and_pin(used[i], known) == verbs_table::found::pinned)
-            needs[i] = known;
+inline void verbs_node::need_again(std::initializer_list<void const*> used, pinnable* id) noexcept {
+    pinnable** place = needs;
+    for (void const* const object : used) {
+        verbs_node* known = nullptr;
+        if (!*place && verbs_table::get().find_and_pin(object, known) == verbs_table::found::pinned)
+            *place = known;
+        ++place;
+    }
     for (pinnable const* const needed : needs)
         if (needed == id)
             return;
@@ -221,7 +224,7 @@ inline void verbs_node::need_again(std::span<void const* const> used, pinnable* 
 
 inline void verbs_node::let_go_of_needs() noexcept {
     for (pinnable*& needed : needs)
-        unpin(std::exchange(needed, nullptr));
+        unpin(take(needed));
 }
 
 inline void verbs_node::unlist() noexcept {
