@@ -4,8 +4,8 @@
 
 usage: get_ack.py <program in C's style> <program with the library>
 
-Each program is run for two numbers of events; the slope between them is what one event costs, without what a program costs
-by itself. The library may cost LIMIT instructions more than C. Prints TAP.
+Each program is run for two numbers of events; the slope between them is what one event costs, without what a program
+costs by itself. The library may cost LIMIT instructions more than C. Prints TAP.
 """
 import re
 import shutil

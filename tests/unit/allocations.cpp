@@ -60,8 +60,12 @@ void* operator new(std::size_t size, std::align_val_t a) { return allocate_or_th
 void* operator new[](std::size_t size, std::align_val_t a) { return allocate_or_throw(size, value(a)); }
 void* operator new(std::size_t size, std::nothrow_t const&) noexcept { return allocate(size, 0); }
 void* operator new[](std::size_t size, std::nothrow_t const&) noexcept { return allocate(size, 0); }
-void* operator new(std::size_t size, std::align_val_t a, std::nothrow_t const&) noexcept { return allocate(size, value(a)); }
-void* operator new[](std::size_t size, std::align_val_t a, std::nothrow_t const&) noexcept { return allocate(size, value(a)); }
+void* operator new(std::size_t size, std::align_val_t a, std::nothrow_t const&) noexcept {
+    return allocate(size, value(a));
+}
+void* operator new[](std::size_t size, std::align_val_t a, std::nothrow_t const&) noexcept {
+    return allocate(size, value(a));
+}
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete[](void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }

@@ -24,8 +24,8 @@
 
 namespace unit {
 
-/// From its construction on, counts the allocations of this thread; the `fail_at`th of them (1 = the next) fails, if it is
-/// given. Checks of Catch allocate, too: keep them outside its scope, or take the number before.
+/// From its construction on, counts the allocations of this thread; the `fail_at`th of them (1 = the next) fails, if it
+/// is given. Checks of Catch allocate, too: keep them outside its scope, or take the number before.
 class allocation_watch {
 public:
     explicit allocation_watch(std::size_t fail_at = 0) noexcept;

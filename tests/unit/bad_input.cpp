@@ -334,7 +334,7 @@ TEST_CASE_METHOD(with_channel, "destroy of what is still in use never waits", "[
     rdma::mr region(pd, memory, rdma::access::none);
     fake::clear_calls();
     CHECK(thrown([&] { id.destroy(); }, "rdma_destroy_id") == std::errc::device_or_resource_busy);
-    CHECK(thrown([&] { pd.destroy(); }, "in use") == std::errc::device_or_resource_busy);
+    CHECK(thrown([&] { pd.destroy(); }, "ibv_dealloc_pd") == std::errc::device_or_resource_busy);
     CHECK(calls_made() == 0);
     CHECK(id);
     CHECK(pd);

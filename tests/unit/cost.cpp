@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What the library costs in memory: one allocation for an id, a child's with its request, none for any other event. (What
-// it costs in time is measured beside C in tests/cost and in the benchmarks.)
+// What the library costs in memory: one allocation for an id, a child's with its request, none for any other event.
+// (What it costs in time is measured beside C in tests/cost and in the benchmarks.)
 #include "allocations.hpp"
 #include "support.hpp"
 

@@ -29,7 +29,8 @@ struct scene {
     scene& operator=(scene const&) = delete;
 
     explicit scene(std::vector<type> const& kept) : keep_(kept) {
-        drops = {[this] { channel.reset(); }, [this] { listener = {}; }, [this] { client = {}; }, [this] { server = {}; }};
+        drops = {[this] { channel.reset(); }, [this] { listener = {}; }, [this] { client = {}; },
+                 [this] { server = {}; }};
         client.create_qp({});
         client.connect();
         server = next(*channel, type::connect_request).take_id();
@@ -310,7 +311,7 @@ TEST_CASE("drop order: events in a vector, dropped with it, after all else") {
     CHECK(fake::count("rdma_destroy_id") == 7);
 }
 
-// ---- Requests ---------------------------------------------------------------------------------------------------------
+// ---- Requests -------------------------------------------------------------------------------------------------------
 
 TEST_CASE("drop order: a request that nobody takes is rejected and destroyed with its event, and the hook told once") {
     world w;
@@ -411,7 +412,7 @@ TEST_CASE("drop order: a child is dropped undecided, decided, or connected, with
     CHECK(fake::count("rdma_destroy_id") == 1);
 }
 
-// ---- What arrives for an id that is gone ------------------------------------------------------------------------------
+// ---- What arrives for an id that is gone ----------------------------------------------------------------------------
 
 TEST_CASE("drop order: events for a dropped id are acked and swallowed, and those of others delivered") {
     world w;
@@ -459,7 +460,7 @@ TEST_CASE("drop order: an id in the middle of connecting is dropped with an even
     }
 }
 
-// ---- release and adopt ------------------------------------------------------------------------------------------------
+// ---- release and adopt ----------------------------------------------------------------------------------------------
 
 TEST_CASE("round trip: an event") {
     world w;
@@ -653,7 +654,8 @@ TEST_CASE("round trip: a channel") {
         }
     }
     SECTION("twice: refused") {
-        CHECK(thrown([&] { (void)rdma::event_channel(rdma::adopt, channel.native_handle()); }) == rdma::errc::already_owned);
+        auto const adopt = [&] { (void)rdma::event_channel(rdma::adopt, channel.native_handle()); };
+        CHECK(thrown(adopt) == rdma::errc::already_owned);
         CHECK(thrown([] { (void)rdma::event_channel(rdma::adopt, nullptr); }) == rdma::errc::null_handle);
         CHECK_FALSE(blocks());
     }
@@ -697,7 +699,7 @@ TEST_CASE("round trip: what is owned, or lives elsewhere, is not adopted") {
     CHECK(fake::count("rdma_destroy_id") == 0);
 }
 
-// ---- Children of released requests ------------------------------------------------------------------------------------
+// ---- Children of released requests ----------------------------------------------------------------------------------
 
 TEST_CASE("round trip: a request that is not taken is released: whoever adopts the one or the other has the id") {
     world w;
@@ -775,7 +777,7 @@ TEST_CASE("round trip: the child of a held request goes to C") {
     }
 }
 
-// ---- Moving a C program over, one call at a time ----------------------------------------------------------------------
+// ---- Moving a C program over, one call at a time --------------------------------------------------------------------
 
 namespace {
 

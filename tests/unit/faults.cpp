@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Each C function and each allocation fails once, everywhere in the life of a connection: the right error arrives, nothing
-// leaks, nothing hangs, and no event stays without its ack.
+// Each C function and each allocation fails once, everywhere in the life of a connection: the right error arrives,
+// nothing leaks, nothing hangs, and no event stays without its ack.
 #include "allocations.hpp"
 #include "support.hpp"
 
@@ -245,8 +245,8 @@ std::string lines(std::vector<std::string> const& all) {
 }
 
 bool destroys(std::string const& function) {
-    static char const* const all[] = {"rdma_destroy_id", "ibv_destroy_qp",  "ibv_destroy_cq", "ibv_destroy_comp_channel",
-                                      "ibv_dealloc_pd",  "ibv_dereg_mr"};
+    static char const* const all[] = {"rdma_destroy_id",          "ibv_destroy_qp", "ibv_destroy_cq",
+                                      "ibv_destroy_comp_channel", "ibv_dealloc_pd", "ibv_dereg_mr"};
     return std::find(std::begin(all), std::end(all), function) != std::end(all);
 }
 
@@ -399,7 +399,7 @@ TEST_CASE("faults: each allocation fails once, forms with an error code") {
         fail_each_allocation<false>(rxe_host, how);
 }
 
-// ---- What a failed destroy leaves -------------------------------------------------------------------------------------
+// ---- What a failed destroy leaves -----------------------------------------------------------------------------------
 
 TEST_CASE("faults: an id whose destroy failed is told of once, and late events for it are swallowed") {
     world w;
@@ -496,7 +496,7 @@ TEST_CASE("faults: the id of a request that nobody takes cannot be destroyed") {
     CHECK(fake::live().events == 0);
 }
 
-// ---- Signals, and a channel that is broken ----------------------------------------------------------------------------
+// ---- Signals, and a channel that is broken --------------------------------------------------------------------------
 
 TEST_CASE("faults: an interrupted get is tried again, unless the caller wants to know") {
     world w;

@@ -171,7 +171,9 @@ void at_once(int rounds, std::function<void()> const& before, std::function<void
 
 } // namespace
 
-TEST_CASE("threads: four make, connect and drop ids while a fifth iterates: 10 000 connections") { check_connections(10'000); }
+TEST_CASE("threads: four make, connect and drop ids while a fifth iterates: 10 000 connections") {
+    check_connections(10'000);
+}
 
 TEST_CASE("threads: the same, 100 000 connections", "[.long]") { check_connections(100'000); }
 

@@ -63,8 +63,8 @@ void use_fully(rdma::event_channel const& channel, rdma::cm_id const& bystander)
 }
 
 /// Runs `drop` on a thread of its own, which gets stuck in the C function `where`; meanwhile the channel works as ever.
-void check_lingering(std::string_view where, std::size_t calls, rdma::event_channel const& channel, rdma::cm_id const& bystander,
-                     std::function<void()> const& drop, std::function<void()> const& let_go) {
+void check_lingering(std::string_view where, std::size_t calls, rdma::event_channel const& channel,
+                     rdma::cm_id const& bystander, std::function<void()> const& drop, std::function<void()> const& let_go) {
     std::atomic<bool> done{false};
     std::thread dropping([&] {
         drop();
@@ -325,7 +325,7 @@ TEST_CASE("T8 the active side rejects, or accepts: refused without a call of C")
     refused(client);
 }
 
-// ---- T9: a destroy may take as long as the kernel likes ---------------------------------------------------------------
+// ---- T9: a destroy may take as long as the kernel likes -------------------------------------------------------------
 
 TEST_CASE("T9 no lock is held around rdma_destroy_id") {
     world w;
@@ -390,10 +390,11 @@ TEST_CASE("T9 no lock is held around the destroy of a CQ") {
     REQUIRE(::ibv_get_cq_event(id.recv_cq_channel().native_handle(), &got, &context) == 0);
     std::size_t const before = fake::count("ibv_destroy_cq");
     std::size_t const stuck_in = before + 2; // the other CQ of the QP goes first
-    check_lingering("ibv_destroy_cq", stuck_in, channel, bystander, [&] { id = {}; }, [&] { ::ibv_ack_cq_events(cq, 1); });
+    auto const ack = [cq] { ::ibv_ack_cq_events(cq, 1); };
+    check_lingering("ibv_destroy_cq", stuck_in, channel, bystander, [&] { id = {}; }, ack);
 }
 
-// ---- T11: siw corrupts the handshake beyond 251 bytes ------------------------------------------------------------------
+// ---- T11: siw corrupts the handshake beyond 251 bytes ---------------------------------------------------------------
 
 TEST_CASE("T11 252 to 255 bytes of private data on iWARP are refused before the call, and 251 go through") {
     world w;
@@ -407,7 +408,8 @@ TEST_CASE("T11 252 to 255 bytes of private data on iWARP are refused before the 
     rdma::cm_id client = make_client(channel, siw_host);
     client.create_qp({});
     for (std::size_t n = 252; n != 256; ++n) {
-        CHECK(thrown([&] { client.connect({.private_data = first(n)}); }, std::to_string(n)) == rdma::errc::private_data_iwarp);
+        auto const connect = [&] { client.connect({.private_data = first(n)}); };
+        CHECK(thrown(connect, std::to_string(n)) == rdma::errc::private_data_iwarp);
         client.connect({.private_data = first(n)}, ec);
         CHECK(ec == std::errc::message_size);
     }
@@ -432,7 +434,7 @@ TEST_CASE("T11 252 to 255 bytes of private data on iWARP are refused before the 
     CHECK(next(channel, type::established).id() == server);
 }
 
-// ---- T13: a dropped listener keeps its port while a request is held ------------------------------------------------------
+// ---- T13: a dropped listener keeps its port while a request is held -------------------------------------------------
 
 TEST_CASE("T13 a listener is dropped while its request is held: the port is free after the ack") {
     world w;
@@ -449,7 +451,7 @@ TEST_CASE("T13 a listener is dropped while its request is held: the port is free
     CHECK(channel.stats().requests_rejected == 1);
 }
 
-// ---- T14: a child that was forked while another thread held a lock ---------------------------------------------------------
+// ---- T14: a child that was forked while another thread held a lock --------------------------------------------------
 
 namespace {
 
@@ -592,7 +594,7 @@ TEST_CASE("T14 what a forked child makes by itself is its own") {
     CHECK(status == 0);
 }
 
-// ---- T15: create_qp with a PD of the user's overwrites id->pd -----------------------------------------------------------------
+// ---- T15: create_qp with a PD of the user's overwrites id->pd -------------------------------------------------------
 
 TEST_CASE("T15 the QP and its PD are gone: the id's default PD is back") {
     world w;
@@ -620,11 +622,11 @@ TEST_CASE("T15 the QP and its PD are gone: the id's default PD is back") {
     }
 }
 
-// ---- T16: events in static objects ---------------------------------------------------------------------------------------------
+// ---- T16: events in static objects ----------------------------------------------------------------------------------
 
 namespace {
 
-/// Constructed before, and so destroyed after, the static events below: in the process that kept any, it looks at the end.
+/// Constructed before, and so destroyed after, the static events below: where any were kept, it looks at the end.
 struct last_witness {
     bool expects_events = false;
     ~last_witness() {
@@ -679,7 +681,7 @@ TEST_CASE("T16 events are kept in static objects, beyond everything else") {
     CHECK(status == 0);
 }
 
-// ---- T17: iterators ---------------------------------------------------------------------------------------------------------------
+// ---- T17: iterators -------------------------------------------------------------------------------------------------
 
 TEST_CASE("T17 the loop body drops the channel object") {
     world w;
@@ -810,7 +812,7 @@ TEST_CASE("T17 a second * after the event was moved out does not get") {
     CHECK(fake::count("rdma_get_cm_event") == 3); // once ended, ended
 }
 
-// ---- T18: memory runs out between the C get and the wrap ------------------------------------------------------------------------------
+// ---- T18: memory runs out between the C get and the wrap ------------------------------------------------------------
 
 namespace {
 
