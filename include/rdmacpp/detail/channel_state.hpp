@@ -102,6 +102,7 @@ private:
     verbs_node* unhook_qp_locked(id_record& id) noexcept;
     static void sever(id_record& id) noexcept;
     static void last_unpin(pinnable& self) noexcept;
+    bool is_all_of_c() noexcept;
     static void forget_stale(rdma_event_channel const* channel) noexcept;
     void end() noexcept;
 
@@ -153,10 +154,23 @@ inline void channel_state::forget_stale(rdma_event_channel const* channel) noexc
             return;
         registry.channels.erase(stale);
         stale->owned.store(false, std::memory_order_release);
-        if (stale->refs.load(std::memory_order_acquire) != 0)
-            return; // ids of ours were left on it
+        if (stale->refs.load(std::memory_order_acquire) != 0 && !stale->is_all_of_c())
+            return; // ids or events of ours were left on it
     }
     stale->end();
+}
+
+/// Nothing but ids and events that were released to C, and never came back.
+inline bool channel_state::is_all_of_c() noexcept {
+    std::lock_guard const lock(mutex);
+    bool all = true;
+    ids.for_each([&all](id_record const* id) {
+        bool const c_has_it = id->has(id_status::foreign) || id->has(id_status::released) || id->has(id_status::lent);
+        all = all && (c_has_it || id->leaked);
+        for (event_tally const& events : id->held_events)
+            all = all && events.held == events.released.load(std::memory_order_relaxed);
+    });
+    return all;
 }
 
 inline channel_state* channel_state::adopt(rdma_event_channel* channel, std::error_code& ec) noexcept {
@@ -435,6 +449,9 @@ inline void channel_state::last_unpin(pinnable& self) noexcept {
 /// The C object goes, with nothing held. If C refuses, the record stays, so that late events are known and swallowed.
 inline void channel_state::finish(id_record& id) noexcept {
     rdma_cm_id* const object = id.raw;
+    { // whoever looks at the C id under the mutex has seen a pin, and is done with it now
+        std::lock_guard const lock(mutex);
+    }
     std::error_code const failure = check_errno(::rdma_destroy_id(object));
     bool stays = false;
     {

@@ -148,19 +148,20 @@ struct RDMACPP_EXPORT verbs_table {
 
     /// A node at a used address replaces what stood there: C hands the addresses of dead objects out again at once.
     void insert(verbs_node* node) noexcept {
-        verbs_node* old;
+        verbs_node* nobodys = nullptr;
         {
             std::lock_guard const lock(mutex);
-            old = nodes.find(node->raw);
-            if (old) {
+            if (verbs_node* const old = nodes.find(node->raw)) {
                 nodes.erase(old);
-                old->listed = false;
+                old->listed = false; // from here on its destroyer, if there is one, may delete it
+                if (old->leaked || old->surrendered.load(std::memory_order_acquire))
+                    nobodys = old;
             }
             nodes.insert(node);
             node->listed = true;
         }
-        if (old && (old->leaked || old->surrendered.load(std::memory_order_acquire)))
-            old->disown();
+        if (nobodys)
+            nobodys->disown();
     }
 
     /// What was released to C, with the owner's pin that it still has.
