@@ -147,6 +147,7 @@ public:
     /// Ends the job, now that the connection is over, and throws what it has thrown.
     void finish() {
         thread_.request_stop();
+        thread_.join();
         result_.get();
     }
 

@@ -5,8 +5,11 @@
     rping.py OUR_RPING [THEIR_RPING]
 
 Outside the virtual machine of tools/softrdma it starts itself again inside. Each case runs under a watchdog: a program
-that does not end is killed and reported as a hang. Theirs is judged by what it prints, since rping 44 can exit with an
-error after success; ours by exit code, stdout and stderr.
+that does not end is killed and reported as a hang. Ours is judged by exit code, stdout and stderr; theirs by what it
+prints, since rping 44 can exit with an error after success, or hang once all is done.
+
+siw can lose a client's first message: in the kernel, siw_accept sends its reply before it sees to it that what comes
+next is received. A case that hangs before its first ping, on siw alone, is done again, and a comment says so.
 """
 
 import contextlib
@@ -31,6 +34,12 @@ class Failed(Exception):
     pass
 
 
+class Hang(Failed):
+    def __init__(self, program, text='hang'):
+        super().__init__(f'{text}: {" ".join(program.arguments)}')
+        self.before_first_ping = not program.stdout
+
+
 def check(condition, text):
     if not condition:
         raise Failed(text)
@@ -42,9 +51,8 @@ class Program:
     def __init__(self, *arguments):
         self.arguments = [str(a) for a in arguments]
         self.files = [tempfile.TemporaryFile() for _ in range(2)]
-        self.process = subprocess.Popen(self.arguments, stdin=subprocess.DEVNULL, stdout=self.files[0],
-                                        stderr=self.files[1])
-        self.hung = False
+        self.process = subprocess.Popen(['stdbuf', '-oL', *self.arguments], stdin=subprocess.DEVNULL,
+                                        stdout=self.files[0], stderr=self.files[1])
 
     def text(self, which):
         return os.pread(self.files[which].fileno(), 1 << 26, 0).decode(errors='replace')
@@ -52,25 +60,26 @@ class Program:
     stdout = property(lambda self: self.text(0))
     stderr = property(lambda self: self.text(1))
 
+    def until(self, condition):
+        deadline = time.monotonic() + PATIENCE
+        while not condition():
+            if time.monotonic() > deadline:
+                raise Hang(self)
+            time.sleep(0.05)
+
+    def ended(self):
+        return self.process.poll() is not None
+
     def wait(self):
-        try:
-            self.process.wait(PATIENCE)
-        except subprocess.TimeoutExpired:
-            self.hung = True
-            self.process.kill()
-            self.process.wait()
-            raise Failed('hang: ' + ' '.join(self.arguments)) from None
+        self.until(self.ended)
         return self
 
     def kill(self, number):
         self.process.send_signal(number)
 
     def wait_for_output(self):
-        deadline = time.monotonic() + PATIENCE
-        while os.fstat(self.files[0].fileno()).st_size == 0:
-            check(self.process.poll() is None, 'it ended early: ' + ' '.join(self.arguments))
-            check(time.monotonic() < deadline, 'hang, nothing printed: ' + ' '.join(self.arguments))
-            time.sleep(0.05)
+        self.until(lambda: os.fstat(self.files[0].fileno()).st_size != 0 or self.ended())
+        check(not self.ended(), f'it ended early: {self}')
 
     def succeeded(self):
         """For ours: exit code 0, and nothing on stderr."""
@@ -81,12 +90,14 @@ class Program:
         """For ours: exit code 1, one line on stderr, with one of the words in it."""
         code = self.wait().process.returncode
         lines = self.stderr.splitlines()
-        check(code == 1 and len(lines) == 1 and lines[0].startswith('rping: '), f'expected one line and exit code 1 of {self}')
+        check(code == 1 and len(lines) == 1 and lines[0].startswith('rping: '),
+              f'expected one line and exit code 1 of {self}')
         check(not words or any(word in lines[0] for word in words), f'expected one of {words} of {self}')
 
     def printed(self, label, size):
-        """Exactly the data of all pings."""
+        """Exactly the data of all pings, and that soon, whether or not the program then ends."""
         wanted = ''.join(f'{label}: {ping_text(n, size)}\n' for n in range(PINGS))
+        self.until(lambda: os.fstat(self.files[0].fileno()).st_size >= len(wanted) or self.ended())
         check(self.stdout == wanted, f'expected {PINGS} lines of "{label}", {size} bytes, of {self}')
 
     def __str__(self):
@@ -128,7 +139,7 @@ class Case:
             if any('LISTEN' in line and f':{self.port} ' in line for line in found.stdout.splitlines()):
                 time.sleep(0.2)  # the state is set before the device listens, and rping 44 hangs when it is refused
                 return started
-            check(started.process.poll() is None, f'the server ended early: {started}')
+            check(not started.ended(), f'the server ended early: {started}')
             check(time.monotonic() < deadline, f'the server does not listen: {started}')
             time.sleep(0.05)
 
@@ -149,13 +160,13 @@ def our_client(case, address, size):
     client = case.client(case.ours, address, '-v', '-V', '-S', size, '-C', PINGS)
     client.succeeded()
     client.printed('ping data', size)
-    server.wait().printed('server ping data', size)
+    server.printed('server ping data', size)
 
 
 def our_server(case, address, size):
     server = case.server(case.ours, address, '-v', '-S', size)
     client = case.client(case.theirs, address, '-v', '-V', '-S', size, '-C', PINGS)
-    client.wait().printed('ping data', size)
+    client.printed('ping data', size)
     check('mismatch' not in client.stderr, f'its data came back changed: {client}')
     server.succeeded()
     server.printed('server ping data', size)
@@ -168,8 +179,8 @@ def our_persistent_server(case, address):
                    for size in (23, 64, 4096)]
         clients.append((64, case.client(case.ours, address, '-v', '-V', '-C', PINGS)))
         for size, client in clients:
-            client.wait().printed('ping data', size)
-    check(server.process.poll() is None, f'it ended early: {server}')
+            client.printed('ping data', size)
+    check(not server.ended(), f'it ended early: {server}')
     server.kill(signal.SIGINT)
     server.failed('stopped by a signal')
 
@@ -200,7 +211,6 @@ def their_client_dies(case, address):
         client.kill(signal.SIGKILL)
         if server.wait().process.returncode == 0:
             check(not server.stderr, f'expected no complaint of {server}')
-            client.wait()
             continue
         server.failed('disconnected', 'failed')
         return
@@ -213,7 +223,7 @@ def our_client_is_stopped(case, address):
     client.wait_for_output()
     client.kill(signal.SIGTERM)
     client.failed('stopped by a signal')
-    server.wait()
+    server.until(lambda: 'DISCONNECT' in server.stderr or server.ended())
 
 
 def closed_port(case, address):
@@ -231,7 +241,7 @@ def too_long(case, address):
     server = case.server(case.ours, address, '-S', 64)
     client = case.client(case.theirs, address, '-S', 65, '-C', 1)
     server.failed('more than 64')
-    client.wait()
+    client.until(lambda: 'DISCONNECT' in client.stderr or client.ended())
 
 
 def wrong_options(case, _):
@@ -257,25 +267,36 @@ def cases():
     yield 'wrong options', wrong_options, None
 
 
+def attempt(case, function, arguments):
+    """None, or what went wrong."""
+    try:
+        function(case, *arguments)
+        return None
+    except Failed as failure:
+        for program in case.programs:
+            if str(program) not in str(failure):
+                failure.args = (f'{failure}\n{program}',)
+        return failure
+    finally:
+        case.end()
+
+
 def run_here(ours, theirs):
     todo = list(cases())
     print(f'1..{len(todo)}', flush=True)
     failures = 0
     for number, (name, function, *arguments) in enumerate(todo, 1):
-        case, began = Case(ours, theirs), time.monotonic()
-        try:
-            function(case, *arguments)
-            verdict = 'ok'
-        except Failed as failure:
+        began = time.monotonic()
+        for repetitions_left in (2, 1, 0):
+            failure = attempt(Case(ours, theirs), function, arguments)
+            lost = isinstance(failure, Hang) and failure.before_first_ping and name.startswith('siw')
+            if not lost or not repetitions_left:
+                break
+            print('# no first ping: siw has lost a message, once more')
+        if failure:
             failures += 1
-            verdict = 'not ok'
-            text = str(failure)
-            print('\n'.join('# ' + line for line in text.splitlines()))
-            for program in case.programs:
-                print('\n'.join('#   ' + line for line in str(program).splitlines() if str(program) not in text))
-        finally:
-            case.end()
-        print(f'{verdict} {number} - {name}')
+            print('\n'.join('# ' + line for line in str(failure).splitlines()))
+        print(f'{"not ok" if failure else "ok"} {number} - {name}')
         print(f'# {time.monotonic() - began:.1f} s', flush=True)
     return failures != 0
 
