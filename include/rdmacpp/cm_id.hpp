@@ -63,7 +63,8 @@ public:
         if (ec)
             detail::throw_error(ec, "rdma_create_id");
     }
-    /// Takes over an id that C made, or that release() gave back, with its QP if librdmacm made that.
+    /// Takes over an id that C made, or that release() gave back, with its QP if librdmacm made that. Whether it is an
+    /// undecided request is not known then: accept and reject are left to C, so use them only if it is.
     /// @throws rdma::error errc::null_handle, errc::already_owned, errc::wrong_channel; std::errc::not_enough_memory
     cm_id(adopt_t, event_channel_ref channel, rdma_cm_id* raw) {
         std::error_code ec;
