@@ -16,10 +16,10 @@
 #endif
 
 /// First in each case that needs to see allocations.
-#define RDMACPP_NEED_ALLOCATIONS()                                                                                     \
-    do {                                                                                                               \
-        if (!RDMACPP_TEST_ALLOCATIONS)                                                                                 \
-            RDMACPP_SKIP("operator new is the sanitizer's");                                                           \
+#define RDMACPP_NEED_ALLOCATIONS()                           \
+    do {                                                     \
+        if (!RDMACPP_TEST_ALLOCATIONS)                       \
+            RDMACPP_SKIP("operator new is the sanitizer's"); \
     } while (false)
 
 namespace unit {

@@ -141,8 +141,7 @@ private:
         rdma::work_completion wc;
         auto const nothing = step::run([&](auto&... ec) { return server_.recv_cq().wait_for({&wc, 1}, 0s, ec...); });
         CHECK(nothing.empty());
-        step::run(
-            [&](auto&... ec) { post(client_.qp(), rdma::send_wr::send(client_mr_.sge()).signaled(), ec...); });
+        step::run([&](auto&... ec) { post(client_.qp(), rdma::send_wr::send(client_mr_.sge()).signaled(), ec...); });
         completion_ = step::run([&](auto&... ec) { return server_.recv_cq_channel().try_get(ec...); });
         CHECK(completion_);
         auto const received = step::run([&](auto&... ec) { return server_.recv_cq().wait_for({&wc, 1}, 1s, ec...); });

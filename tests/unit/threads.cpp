@@ -352,7 +352,8 @@ TEST_CASE("threads: channels come and go on three at once") {
         id = rdma::cm_id(rdma::adopt, channel, id.release());
         channel = rdma::event_channel(rdma::no_init);
     };
-    at_once(500, [] {}, [] {}, live, live, live);
+    at_once(
+        500, [] {}, [] {}, live, live, live);
     CHECK(fake::count("rdma_destroy_event_channel") == 1500);
 }
 

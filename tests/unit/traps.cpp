@@ -64,7 +64,8 @@ void use_fully(rdma::event_channel const& channel, rdma::cm_id const& bystander)
 
 /// Runs `drop` on a thread of its own, which gets stuck in the C function `where`; meanwhile the channel works as ever.
 void check_lingering(std::string_view where, std::size_t calls, rdma::event_channel const& channel,
-                     rdma::cm_id const& bystander, std::function<void()> const& drop, std::function<void()> const& let_go) {
+                     rdma::cm_id const& bystander, std::function<void()> const& drop,
+                     std::function<void()> const& let_go) {
     std::atomic<bool> done{false};
     std::thread dropping([&] {
         drop();
@@ -333,7 +334,8 @@ TEST_CASE("T9 no lock is held around rdma_destroy_id") {
     rdma::cm_id bystander = make_id(channel);
     rdma::cm_id id = make_id(channel);
     held_by_c blocker(id.native_handle());
-    check_lingering("rdma_destroy_id", 1, channel, bystander, [&] { id = {}; }, [&] { blocker.ack(); });
+    check_lingering(
+        "rdma_destroy_id", 1, channel, bystander, [&] { id = {}; }, [&] { blocker.ack(); });
 }
 
 TEST_CASE("T9 no lock is held around the rdma_destroy_id that the last ack brings") {
@@ -345,7 +347,8 @@ TEST_CASE("T9 no lock is held around the rdma_destroy_id that the last ack bring
     fake::push(id.native_handle(), {RDMA_CM_EVENT_ADDR_CHANGE});
     rdma::cm_event event = next(channel, type::addr_change);
     id = {};
-    check_lingering("rdma_destroy_id", 1, channel, bystander, [&] { event.ack(); }, [&] { blocker.ack(); });
+    check_lingering(
+        "rdma_destroy_id", 1, channel, bystander, [&] { event.ack(); }, [&] { blocker.ack(); });
 }
 
 TEST_CASE("T9 no lock is held around cm_id::destroy") {
@@ -355,7 +358,8 @@ TEST_CASE("T9 no lock is held around cm_id::destroy") {
     rdma::cm_id id = make_id(channel);
     held_by_c blocker(id.native_handle());
     std::error_code ec;
-    check_lingering("rdma_destroy_id", 1, channel, bystander, [&] { id.destroy(ec); }, [&] { blocker.ack(); });
+    check_lingering(
+        "rdma_destroy_id", 1, channel, bystander, [&] { id.destroy(ec); }, [&] { blocker.ack(); });
     CHECK_FALSE(ec);
 }
 
@@ -370,10 +374,12 @@ TEST_CASE("T9 no lock is held around the destroy of a QP") {
     REQUIRE(::ibv_get_async_event(id.verbs().native_handle(), &event) == 0);
     auto const ack = [&event] { ::ibv_ack_async_event(&event); };
     SECTION("with its id") {
-        check_lingering("ibv_destroy_qp", 1, channel, bystander, [&] { id = {}; }, ack);
+        check_lingering(
+            "ibv_destroy_qp", 1, channel, bystander, [&] { id = {}; }, ack);
     }
     SECTION("alone") {
-        check_lingering("ibv_destroy_qp", 1, channel, bystander, [&] { id.destroy_qp(); }, ack);
+        check_lingering(
+            "ibv_destroy_qp", 1, channel, bystander, [&] { id.destroy_qp(); }, ack);
     }
 }
 
@@ -391,7 +397,8 @@ TEST_CASE("T9 no lock is held around the destroy of a CQ") {
     std::size_t const before = fake::count("ibv_destroy_cq");
     std::size_t const stuck_in = before + 2; // the other CQ of the QP goes first
     auto const ack = [cq] { ::ibv_ack_cq_events(cq, 1); };
-    check_lingering("ibv_destroy_cq", stuck_in, channel, bystander, [&] { id = {}; }, ack);
+    check_lingering(
+        "ibv_destroy_cq", stuck_in, channel, bystander, [&] { id = {}; }, ack);
 }
 
 // ---- T11: siw corrupts the handshake beyond 251 bytes ---------------------------------------------------------------
