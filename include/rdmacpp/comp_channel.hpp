@@ -132,4 +132,11 @@ static_assert(std::is_convertible_v<comp_channel&, comp_channel_ref> &&
 
 } // namespace rdma::inline RDMACPP_ABI
 
+template <>
+struct std::hash<rdma::comp_channel_ref> {
+    std::size_t operator()(rdma::comp_channel_ref handle) const noexcept {
+        return std::hash<void const*>()(handle.native_handle());
+    }
+};
+
 #endif

@@ -95,4 +95,11 @@ static_assert(sizeof(context_ref) <= 2 * sizeof(void*));
 
 } // namespace rdma::inline RDMACPP_ABI
 
+template <>
+struct std::hash<rdma::context_ref> {
+    std::size_t operator()(rdma::context_ref handle) const noexcept {
+        return std::hash<void const*>()(handle.native_handle());
+    }
+};
+
 #endif

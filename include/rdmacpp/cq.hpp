@@ -265,4 +265,11 @@ static_assert(std::is_convertible_v<cq&, cq_ref> && !std::is_convertible_v<cq, c
 
 } // namespace rdma::inline RDMACPP_ABI
 
+template <>
+struct std::hash<rdma::cq_ref> {
+    std::size_t operator()(rdma::cq_ref handle) const noexcept {
+        return std::hash<void const*>()(handle.native_handle());
+    }
+};
+
 #endif

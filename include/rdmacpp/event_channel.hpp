@@ -161,4 +161,11 @@ inline std::string to_string(event_channel const& channel) {
 
 } // namespace rdma::inline RDMACPP_ABI
 
+template <>
+struct std::hash<rdma::event_channel_ref> {
+    std::size_t operator()(rdma::event_channel_ref handle) const noexcept {
+        return std::hash<void const*>()(handle.native_handle());
+    }
+};
+
 #endif

@@ -96,4 +96,11 @@ static_assert(std::is_convertible_v<pd&, pd_ref> && !std::is_convertible_v<pd, p
 
 } // namespace rdma::inline RDMACPP_ABI
 
+template <>
+struct std::hash<rdma::pd_ref> {
+    std::size_t operator()(rdma::pd_ref handle) const noexcept {
+        return std::hash<void const*>()(handle.native_handle());
+    }
+};
+
 #endif

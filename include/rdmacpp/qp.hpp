@@ -143,4 +143,11 @@ static_assert(std::is_trivially_copyable_v<qp_ref> && sizeof(qp_ref) == sizeof(v
 
 } // namespace rdma::inline RDMACPP_ABI
 
+template <>
+struct std::hash<rdma::qp_ref> {
+    std::size_t operator()(rdma::qp_ref handle) const noexcept {
+        return std::hash<void const*>()(handle.native_handle());
+    }
+};
+
 #endif

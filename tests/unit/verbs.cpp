@@ -852,3 +852,22 @@ TEST_CASE_METHOD(connected, "an id dropped with events held disconnects at once"
     held.ack();
     CHECK(fake::count("rdma_destroy_id") == 1);
 }
+
+TEST_CASE("views are keys: equal views hash alike") {
+    world w;
+    rdma::event_channel channel;
+    rdma::cm_id const id = make_bound(channel);
+    rdma::pd const pd(id.verbs());
+    rdma::comp_channel const bell(id.verbs());
+    rdma::cq const cq(id.verbs(), 4, bell);
+    auto const hashes_alike = [](auto a, auto b) {
+        return a == b && std::hash<decltype(a)>()(a) == std::hash<decltype(b)>()(b);
+    };
+    CHECK(hashes_alike(rdma::cm_id_ref(id), rdma::cm_id_ref(id.native_handle())));
+    CHECK(hashes_alike(rdma::pd_ref(pd), rdma::pd_ref(pd.native_handle())));
+    CHECK(hashes_alike(rdma::cq_ref(cq), rdma::cq_ref(cq.native_handle())));
+    CHECK(hashes_alike(rdma::comp_channel_ref(bell), rdma::comp_channel_ref(bell)));
+    CHECK(hashes_alike(id.verbs(), rdma::context_ref(id.verbs().native_handle())));
+    CHECK(hashes_alike(rdma::event_channel_ref(channel), rdma::event_channel_ref(channel.native_handle())));
+    CHECK(std::hash<rdma::qp_ref>()(id.qp()) == std::hash<rdma::qp_ref>()(rdma::qp_ref()));
+}
