@@ -150,9 +150,10 @@ public:
     /// misread datagram half of C's union.
     std::optional<connection_info> param() const noexcept;
 
-    /// The address vector, QP number and key to send datagrams to, for an ESTABLISHED of a datagram id, a
-    /// CONNECT_REQUEST or a MULTICAST_JOIN.
-    std::optional<rdma_ud_param> ud_param() const noexcept;
+    /// The address vector, QP number and key to send datagrams to, in place: for an ESTABLISHED of a datagram id, a
+    /// CONNECT_REQUEST or a MULTICAST_JOIN, else null. Valid until the event is acked.
+    rdma_ud_param const* ud_param() const& noexcept;
+    rdma_ud_param const* ud_param() const&& = delete;
 
 private:
     friend class event_channel;
@@ -255,16 +256,13 @@ inline std::optional<connection_info> cm_event::param() const noexcept {
                            p.rnr_retry_count,     p.srq != 0,        p.qp_num};
 }
 
-inline std::optional<rdma_ud_param> cm_event::ud_param() const noexcept {
+inline rdma_ud_param const* cm_event::ud_param() const& noexcept {
     switch (type()) {
     case cm_event_type::connect_request:
     case cm_event_type::established:
-    case cm_event_type::multicast_join: break;
-    default: return std::nullopt;
+    case cm_event_type::multicast_join: return is_datagram() ? &raw().param.ud : nullptr;
+    default: return nullptr;
     }
-    if (!is_datagram())
-        return std::nullopt;
-    return raw().param.ud;
 }
 
 inline std::string to_string(cm_event const& event) {

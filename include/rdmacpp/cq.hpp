@@ -54,8 +54,8 @@ public:
 
     /// Arms the CQ. @throws rdma::error the errno of ibv_req_notify_cq
     void req_notify(bool solicited_only = false) const {
-        if (std::errc const e = req_notify(solicited_only, std::nothrow); e != std::errc{}) [[unlikely]]
-            detail::throw_error(detail::system_error_code(static_cast<int>(e)), "ibv_req_notify_cq");
+        if (int const e = static_cast<int>(req_notify(solicited_only, std::nothrow)); e != 0) [[unlikely]]
+            detail::throw_error(detail::system_error_code(e), "ibv_req_notify_cq");
     }
 
     /// Waits until there are completions: drains, arms, drains again, and only then waits on the CQ's channel, so that

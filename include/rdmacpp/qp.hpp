@@ -129,10 +129,9 @@ public:
 
 private:
 #if RDMACPP_EXCEPTIONS
-    static void posted(std::errc e, char const* function, std::uint64_t wr_id) {
-        if (e != std::errc{}) [[unlikely]]
-            detail::throw_error(detail::system_error_code(static_cast<int>(e)), function,
-                                {"request ", std::to_string(wr_id)});
+    static void posted(std::errc result, char const* function, std::uint64_t wr_id) {
+        if (int const e = static_cast<int>(result); e != 0) [[unlikely]]
+            detail::throw_error(detail::system_error_code(e), function, {"request ", std::to_string(wr_id)});
     }
 #endif
 
