@@ -55,7 +55,8 @@ class Program:
                                         stdout=self.files[0], stderr=self.files[1])
 
     def text(self, which):
-        return os.pread(self.files[which].fileno(), 1 << 26, 0).decode(errors='replace')
+        file = self.files[which].fileno()
+        return os.pread(file, os.fstat(file).st_size, 0).decode(errors='replace')
 
     stdout = property(lambda self: self.text(0))
     stderr = property(lambda self: self.text(1))
