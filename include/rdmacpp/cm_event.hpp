@@ -25,17 +25,6 @@ namespace rdma::inline RDMACPP_ABI {
 
 class cm_id;
 
-/// What a connection event of a connected id says of the peer's parameters.
-struct connection_info {
-    std::uint8_t responder_resources; ///< RDMA reads the peer takes from us.
-    std::uint8_t initiator_depth;     ///< RDMA reads the peer may send us.
-    std::uint8_t flow_control;
-    std::uint8_t retry_count; ///< Only in a CONNECT_REQUEST.
-    std::uint8_t rnr_retry_count;
-    bool srq;
-    std::uint32_t qp_num; ///< The peer's QP number.
-};
-
 /// An event of an event channel: owned, move-only, acked exactly once.
 ///
 /// While it is held it pins every id it names: an id dropped meanwhile is disconnected at once and destroyed with the
@@ -146,9 +135,10 @@ public:
         return value;
     }
 
-    /// The peer's parameters, for a CONNECT_REQUEST, CONNECT_RESPONSE or ESTABLISHED of a connected id; never the
-    /// misread datagram half of C's union.
-    std::optional<connection_info> param() const noexcept;
+    /// The peer's parameters, in place: for a CONNECT_REQUEST, CONNECT_RESPONSE or ESTABLISHED of a connected id, else
+    /// null: never the misread datagram half of C's union. Valid until the event is acked.
+    rdma_conn_param const* param() const& noexcept;
+    rdma_conn_param const* param() const&& = delete;
 
     /// The address vector, QP number and key to send datagrams to, in place: for an ESTABLISHED of a datagram id, a
     /// CONNECT_REQUEST or a MULTICAST_JOIN, else null. Valid until the event is acked.
@@ -242,18 +232,13 @@ inline std::span<std::byte const> cm_event::private_data() const& noexcept {
     return {static_cast<std::byte const*>(bytes), size};
 }
 
-inline std::optional<connection_info> cm_event::param() const noexcept {
+inline rdma_conn_param const* cm_event::param() const& noexcept {
     switch (type()) {
     case cm_event_type::connect_request:
     case cm_event_type::connect_response:
-    case cm_event_type::established: break;
-    default: return std::nullopt;
+    case cm_event_type::established: return is_datagram() ? nullptr : &raw().param.conn;
+    default: return nullptr;
     }
-    if (is_datagram())
-        return std::nullopt;
-    rdma_conn_param const& p = raw().param.conn;
-    return connection_info{p.responder_resources, p.initiator_depth, p.flow_control, p.retry_count,
-                           p.rnr_retry_count,     p.srq != 0,        p.qp_num};
 }
 
 inline rdma_ud_param const* cm_event::ud_param() const& noexcept {

@@ -356,7 +356,6 @@ static_assert(!std::is_copy_constructible_v<cm_id> && !std::is_copy_assignable_v
 static_assert(std::is_nothrow_default_constructible_v<cm_id> && std::is_nothrow_move_constructible_v<cm_id> &&
               std::is_nothrow_move_assignable_v<cm_id>);
 static_assert(!std::is_constructible_v<cm_id, cm_id_ref> && !std::is_constructible_v<cm_id, rdma_cm_id*>);
-static_assert(std::is_convertible_v<cm_id&, cm_id_ref> && !std::is_convertible_v<cm_id, cm_id_ref>);
 static_assert(sizeof(cm_id) <= 3 * sizeof(void*));
 
 // ---- Implementation ------------------------------------------------------------------------------------------------

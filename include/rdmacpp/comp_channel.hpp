@@ -127,8 +127,6 @@ static_assert(!std::is_copy_constructible_v<comp_channel> && std::is_nothrow_mov
               std::is_nothrow_move_assignable_v<comp_channel>);
 static_assert(!std::is_constructible_v<comp_channel, comp_channel_ref> &&
               !std::is_constructible_v<comp_channel, ibv_comp_channel*>);
-static_assert(std::is_convertible_v<comp_channel&, comp_channel_ref> &&
-              !std::is_convertible_v<comp_channel, comp_channel_ref>);
 
 } // namespace rdma::inline RDMACPP_ABI
 

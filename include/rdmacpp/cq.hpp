@@ -261,7 +261,6 @@ static_assert(std::is_trivially_copyable_v<cq_ref>);
 static_assert(!std::is_copy_constructible_v<cq> && std::is_nothrow_move_constructible_v<cq> &&
               std::is_nothrow_move_assignable_v<cq>);
 static_assert(!std::is_constructible_v<cq, cq_ref> && !std::is_constructible_v<cq, ibv_cq*>);
-static_assert(std::is_convertible_v<cq&, cq_ref> && !std::is_convertible_v<cq, cq_ref>);
 
 } // namespace rdma::inline RDMACPP_ABI
 

@@ -127,8 +127,6 @@ static_assert(!std::is_copy_constructible_v<event_channel> && std::is_nothrow_mo
 static_assert(std::is_trivially_copyable_v<event_channel_ref> && sizeof(event_channel_ref) == sizeof(void*));
 static_assert(!std::is_constructible_v<event_channel, event_channel_ref> &&
               !std::is_constructible_v<event_channel, rdma_event_channel*>);
-static_assert(std::is_convertible_v<event_channel&, event_channel_ref> &&
-              !std::is_convertible_v<event_channel, event_channel_ref>);
 static_assert(sizeof(event_channel) == sizeof(void*));
 
 /// For a stuck process: the counters, then each id that was dropped and waits for its last ack, with the events held of

@@ -92,7 +92,6 @@ static_assert(std::is_trivially_copyable_v<pd_ref>);
 static_assert(!std::is_copy_constructible_v<pd> && std::is_nothrow_move_constructible_v<pd> &&
               std::is_nothrow_move_assignable_v<pd>);
 static_assert(!std::is_constructible_v<pd, pd_ref> && !std::is_constructible_v<pd, ibv_pd*>);
-static_assert(std::is_convertible_v<pd&, pd_ref> && !std::is_convertible_v<pd, pd_ref>);
 
 } // namespace rdma::inline RDMACPP_ABI
 
