@@ -20,7 +20,7 @@ namespace rdma::inline RDMACPP_ABI {
 
 /// An asynchronous event of a device: owned, move-only, acked exactly once (ibv_ack_async_event).
 ///
-/// While it is held it keeps the QP or CQ that it names alive, whose destroy would wait for the ack for ever.
+/// While it is held it keeps the QP, CQ or SRQ that it names alive, whose destroy would wait for the ack for ever.
 class [[nodiscard]] async_event {
 public:
     /// No event.
@@ -53,6 +53,14 @@ public:
     /// The QP it is about; empty if it is about something else.
     qp_ref qp() const noexcept { return held_ && about_qp(raw_.event_type) ? qp_ref(raw_.element.qp) : qp_ref(); }
 
+    /// The CQ it is about; empty if it is about something else.
+    cq_ref cq() const noexcept {
+        return held_ && raw_.event_type == IBV_EVENT_CQ_ERR ? cq_ref(raw_.element.cq) : cq_ref();
+    }
+
+    /// The SRQ it is about; empty if it is about something else.
+    srq_ref srq() const noexcept { return held_ && about_srq(raw_.event_type) ? srq_ref(raw_.element.srq) : srq_ref(); }
+
     /// The C event, still to be acked by this.
     ibv_async_event const& native_handle() const noexcept { return raw_; }
     void swap(async_event& other) noexcept {
@@ -80,10 +88,16 @@ private:
         }
     }
 
+    static bool about_srq(ibv_event_type type) noexcept {
+        return type == IBV_EVENT_SRQ_ERR || type == IBV_EVENT_SRQ_LIMIT_REACHED;
+    }
+
     /// The C object whose destroy waits for the ack; null for events of ports and devices.
     static void const* element(ibv_async_event const& event) noexcept {
         if (about_qp(event.event_type))
             return event.element.qp;
+        if (about_srq(event.event_type))
+            return event.element.srq;
         return event.event_type == IBV_EVENT_CQ_ERR ? event.element.cq : nullptr;
     }
 

@@ -11,6 +11,7 @@
 #include "cm_id_ref.hpp"
 #include "conn_param.hpp"
 #include "detail/channel_state.hpp"
+#include "detail/newer.hpp"
 #include "event_type.hpp"
 #include "private_data.hpp"
 
@@ -24,6 +25,10 @@
 namespace rdma::inline RDMACPP_ABI {
 
 class cm_id;
+
+namespace detail {
+struct event_access;
+}
 
 /// An event of an event channel: owned, move-only, acked exactly once.
 ///
@@ -145,8 +150,26 @@ public:
     rdma_ud_param const* ud_param() const& noexcept;
     rdma_ud_param const* ud_param() const&& = delete;
 
+    /// For a MULTICAST_JOIN or MULTICAST_ERROR the user's pointer of cm_id::join_multicast, else null.
+    void* join_context() const noexcept {
+        RDMACPP_ASSERT(held_.raw);
+        return detail::channel_state::user_context_of_join(held_);
+    }
+
+    /// For an event of type USER what its writer put there, else 0 (rdma-core 60 and newer; cm_id::write_cm_event).
+    template <class Id = rdma_cm_id>
+        requires detail::has_write_cm_event<Id> std::uint64_t user_arg()
+    const noexcept {
+        std::uint64_t arg = 0;
+        if (type() == cm_event_type::user)
+            std::memcpy(&arg, &raw().param, sizeof arg);
+        return arg;
+    }
+
 private:
     friend class event_channel;
+    friend class request;
+    friend struct detail::event_access;
     template <class, bool>
     friend class event_range;
     template <class, class>
@@ -184,7 +207,8 @@ static_assert(sizeof(cm_event) <= 3 * sizeof(void*));
 /// Type, raw status with its meaning, ids and addresses, on one line: for logs.
 std::string to_string(cm_event const& event);
 
-// ---- Implementation ------------------------------------------------------------------------------------------------
+// ---- Implementation
+// ------------------------------------------------------------------------------------------------
 
 inline std::error_code cm_event::error() const noexcept {
     int const status = raw().status;

@@ -6,13 +6,19 @@
 #include "config.hpp"
 #if __cplusplus >= 202002L // below, config.hpp says what to do
 
+#include "ack_timeout.hpp"
+#include "addrinfo.hpp"
 #include "cm_id_ref.hpp"
 #include "conn_param.hpp"
 #include "context.hpp"
 #include "detail/id_qp_nodes.hpp"
+#include "detail/newer.hpp"
 #include "event_channel.hpp"
+#include "membership.hpp"
 #include "pd.hpp"
 #include "qp.hpp"
+#include "rdma_verbs.hpp"
+#include "srq.hpp"
 #include "timeout.hpp"
 
 #include <chrono>
@@ -34,7 +40,7 @@ namespace rdma::inline RDMACPP_ABI {
 /// Every function that calls C throws rdma::error with the errno of the C function, and has a `noexcept` twin with a
 /// trailing std::error_code&. Used when empty, it fails with errc::empty_handle; before a device is bound, where
 /// librdmacm would crash, with errc::not_bound. Neither calls C.
-class [[nodiscard]] cm_id : public cm_id_base {
+class [[nodiscard]] cm_id : public cm_id_base, public rdma_verbs<cm_id> {
 public:
     /// Empty.
     cm_id() noexcept = default;
@@ -63,6 +69,16 @@ public:
         if (ec)
             detail::throw_error(ec, "rdma_create_id");
     }
+    /// Makes an id for QPs of a type that the port space alone does not give, such as the two of XRC (rdma_create_ep,
+    /// then rdma_migrate_id onto the channel), bound to a local address.
+    /// @param local where to bind; empty: any IPv4 address, on a port of the system's choice
+    /// @throws rdma::error errc::empty_handle for an empty channel; the errno of rdma_create_ep
+    cm_id(event_channel_ref channel, rdma::port_space ps, rdma::qp_type type, address const& local = {}) {
+        std::error_code ec;
+        *this = cm_id(channel, ps, type, local, ec);
+        if (ec)
+            detail::throw_error(ec, "rdma_create_ep", {to_string(local)});
+    }
     /// Takes over an id that C made, or that release() gave back, with its QP if librdmacm made that. Whether it is an
     /// undecided request is not known then: accept and reject are left to C, so use them only if it is.
     /// @throws rdma::error errc::null_handle, errc::already_owned, errc::wrong_channel; std::errc::not_enough_memory
@@ -77,6 +93,8 @@ public:
     cm_id(event_channel_ref channel, rdma::port_space ps, std::error_code& ec) noexcept
         : cm_id(channel, ps, nullptr, ec) {}
     cm_id(event_channel_ref channel, rdma::port_space ps, void* user_context, std::error_code& ec) noexcept;
+    cm_id(event_channel_ref channel, rdma::port_space ps, rdma::qp_type type, address const& local,
+          std::error_code& ec) noexcept;
     cm_id(adopt_t, event_channel_ref channel, rdma_cm_id* raw, std::error_code& ec) noexcept;
 
     operator cm_id_ref() const& noexcept { return cm_id_ref(raw_); }
@@ -95,7 +113,8 @@ public:
         return detail::take(raw_);
     }
 
-    // ---- What belongs to it: all borrowed, all empty before a device is bound ------------------------------------
+    // ---- What belongs to it: all borrowed, all empty before a device is bound
+    // ------------------------------------
 
     /// Its device, which belongs to librdmacm (`id->verbs`); empty for a wildcard listener.
     context_ref verbs() const noexcept { return raw_ ? context_ref(raw_->verbs, record_) : context_ref(); }
@@ -105,6 +124,15 @@ public:
 
     /// Its QP, of create_qp.
     qp_ref qp() const noexcept { return raw_ ? qp_ref(raw_->qp) : qp_ref(); }
+
+    /// Its shared receive queue, of create_srq.
+    srq_ref srq() const noexcept { return record_ && record_->srq ? srq_ref(raw_->srq, record_->srq) : srq_ref(); }
+
+    /// The channel its events arrive on; it changes with migrate.
+    event_channel_ref channel() const noexcept { return raw_ ? event_channel_ref(raw_->channel) : event_channel_ref(); }
+
+    /// The CQ that librdmacm made for its XRC SRQ, if create_srq_ex was given none.
+    cq_ref srq_cq() const noexcept { return record_ ? view(record_->srq_cq) : cq_ref(); }
 
     /// The CQs that librdmacm made for its QP, if create_qp was given none, and their channels.
     cq_ref send_cq() const noexcept { return record_ ? view(record_->send_cq) : cq_ref(); }
@@ -116,7 +144,8 @@ public:
         return record_ ? view_channel(record_->recv_cq) : comp_channel_ref();
     }
 
-    // ---- What it does --------------------------------------------------------------------------------------------
+    // ---- What it does
+    // --------------------------------------------------------------------------------------------
 
 #if RDMACPP_EXCEPTIONS
     /// Binds it to a local address (rdma_bind_addr); port 0 lets the system choose. A specific address binds a device,
@@ -174,6 +203,38 @@ public:
         return granted;
     }
 
+    /// Makes its QP with all that devices offer (rdma_create_qp_ex); otherwise as create_qp.
+    qp_cap create_qp_ex(qp_init_attr_ex const& attr) { return create_qp_ex(pd_ref(), attr); }
+    qp_cap create_qp_ex(pd_ref protection, qp_init_attr_ex const& attr) {
+        std::error_code ec;
+        qp_cap const granted = create_qp_ex(protection, attr, ec);
+        if (ec)
+            detail::throw_error(ec, "rdma_create_qp_ex");
+        return granted;
+    }
+
+    /// Makes its shared receive queue (rdma_create_srq), on its default PD, or on one of the same device, which is kept
+    /// alive. A QP made afterwards uses it. It goes with the id, or with destroy_srq.
+    /// @return what was granted
+    /// @throws rdma::error errc::not_bound; std::errc::file_exists if it has one; the errno of ibv_create_srq
+    srq_init_attr create_srq(srq_init_attr const& attr = {}) { return create_srq(pd_ref(), attr); }
+    srq_init_attr create_srq(pd_ref protection, srq_init_attr const& attr) {
+        std::error_code ec;
+        srq_init_attr const granted = create_srq(protection, attr, ec);
+        if (ec)
+            detail::throw_error(ec, "rdma_create_srq");
+        return granted;
+    }
+    /// The same, of any type (rdma_create_srq_ex): for XRC and tag matching.
+    srq_init_attr create_srq_ex(srq_init_attr_ex const& attr) { return create_srq_ex(pd_ref(), attr); }
+    srq_init_attr create_srq_ex(pd_ref protection, srq_init_attr_ex const& attr) {
+        std::error_code ec;
+        srq_init_attr const granted = create_srq_ex(protection, attr, ec);
+        if (ec)
+            detail::throw_error(ec, "rdma_create_srq_ex");
+        return granted;
+    }
+
     /// Asks the peer for a connection (rdma_connect): leads to ESTABLISHED, REJECTED, UNREACHABLE or CONNECT_ERROR, to
     /// a dead host only after 102 seconds, unless the id is dropped. Needs ROUTE_RESOLVED and, for all but self-managed
     /// QPs, a QP. Post receives first. On iWARP it may block inside the call, and the connecting side must send the
@@ -199,12 +260,97 @@ public:
     /// Rejects the request that brought the id (rdma_reject). The id is still to be dropped; dropping it undecided
     /// rejects, too.
     /// @throws rdma::error errc::not_a_request on any other id (librdmacm would block for 102 s in a later destroy);
-    ///         errc::private_data_too_long, errc::private_data_iwarp
+    /// errc::private_data_too_long, errc::private_data_iwarp
     void reject(std::span<std::byte const> private_data = {}) {
         std::error_code ec;
         reject(private_data, ec);
         if (ec)
             detail::throw_error(ec, "rdma_reject", {std::to_string(private_data.size()), " bytes"});
+    }
+
+    /// Rejects the request because its ECE options do not suit (rdma_reject_ece): the peer sees reason 35. Otherwise as
+    /// reject.
+    void reject_ece(std::span<std::byte const> private_data = {}) {
+        std::error_code ec;
+        reject_ece(private_data, ec);
+        if (ec)
+            detail::throw_error(ec, "rdma_reject_ece", {std::to_string(private_data.size()), " bytes"});
+    }
+
+    /// Completes a connection whose QP is the program's own, after CONNECT_RESPONSE (rdma_establish); no event follows
+    /// here, the peer becomes ESTABLISHED. InfiniBand and RoCE alone.
+    /// @throws rdma::error errc::not_bound; errc::has_qp: librdmacm does it itself then; EINVAL on iWARP
+    void establish() {
+        std::error_code ec;
+        establish(ec);
+        if (ec)
+            detail::throw_error(ec, "rdma_establish");
+    }
+
+    /// What to modify a QP of the program's own with, to bring it into a state of this connection (rdma_init_qp_attr):
+    /// IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS, in this order, the last two after CONNECT_RESPONSE or CONNECT_REQUEST.
+    /// @throws rdma::error errc::not_bound; EINVAL in the wrong state of the connection
+    qp_attr init_qp_attr(ibv_qp_state state) const {
+        std::error_code ec;
+        qp_attr const attr = init_qp_attr(state, ec);
+        if (ec)
+            detail::throw_error(ec, "rdma_init_qp_attr", {"state ", std::to_string(static_cast<int>(state))});
+        return attr;
+    }
+
+    /// Tells the kernel of an async event of its QP (rdma_notify): of IBV_EVENT_COMM_EST, when data arrived before
+    /// ESTABLISHED. That it is connected already is no error.
+    void notify(ibv_event_type event) {
+        std::error_code ec;
+        notify(event, ec);
+        if (ec)
+            detail::throw_error(ec, "rdma_notify", {::ibv_event_type_str(event)});
+    }
+
+    /// The ECE options to offer, before connect or accept (rdma_set_local_ece), of a connection whose QP is the
+    /// program's own. @throws rdma::error errc::has_qp; EINVAL for vendor_id 0 or a comp_mask
+    void set_local_ece(ibv_ece const& ece) {
+        std::error_code ec;
+        set_local_ece(ece, ec);
+        if (ec)
+            detail::throw_error(ec, "rdma_set_local_ece");
+    }
+    /// The peer's ECE options (rdma_get_remote_ece): after CONNECT_REQUEST or CONNECT_RESPONSE, of a connection whose
+    /// QP is the program's own; vendor_id 0: none. @throws rdma::error errc::has_qp
+    ibv_ece remote_ece() const {
+        std::error_code ec;
+        ibv_ece const ece = remote_ece(ec);
+        if (ec)
+            detail::throw_error(ec, "rdma_get_remote_ece");
+        return ece;
+    }
+
+    /// Joins a multicast group (rdma_join_multicast): leads to MULTICAST_JOIN or MULTICAST_ERROR. Make the QP first:
+    /// librdmacm attaches it when the event is got.
+    /// @param group an IPv4 or IPv6 multicast address, or an IPv6 one that holds an MGID
+    /// @param user_context what cm_event::join_context gives; the peer never sees it
+    /// @return drop it to leave
+    /// @throws rdma::error errc::not_bound, errc::bad_address, errc::already_joined; the errno of the call
+    membership join_multicast(address const& group, void* user_context = nullptr) {
+        return join_multicast(group, join_flag::fullmember, user_context);
+    }
+    /// The same, as a sender alone if `flag` says so (rdma_join_multicast_ex).
+    membership join_multicast(address const& group, join_flag flag, void* user_context = nullptr) {
+        std::error_code ec;
+        membership joined = join_multicast(group, flag, user_context, ec);
+        if (ec)
+            detail::throw_error(ec, "rdma_join_multicast", {to_string(group)});
+        return joined;
+    }
+
+    /// Moves it, and the events queued for it, to another channel (rdma_migrate_id): for a channel for each worker, or
+    /// each connection. Both channels may be in use by other threads.
+    /// @throws rdma::error errc::empty_handle; std::errc::resource_deadlock_would_occur while events of it are held,
+    /// saying how many (a CONNECT_REQUEST that brought it does not count); errc::listener_migrates
+    void migrate(event_channel_ref to) {
+        std::error_code ec;
+        if (std::uint32_t const held = migrate_unless_held(to, ec); ec)
+            detail::throw_error(ec, "rdma_migrate_id", {std::to_string(held), " events held"});
     }
 
     /// Ends the connection (rdma_disconnect): leads to DISCONNECTED here and there; the QP goes into its error state.
@@ -217,7 +363,7 @@ public:
 
     /// Destroys the id now, and its QP (rdma_destroy_id); empty afterwards. On an error it keeps the id.
     /// @throws rdma::error std::errc::resource_deadlock_would_occur while events of it are held, saying how many;
-    ///         std::errc::device_or_resource_busy while something made from it lives; it never waits for either
+    /// std::errc::device_or_resource_busy while something made from it lives; it never waits for either
     void destroy() {
         std::error_code ec;
         if (std::uint32_t const held = destroy_unless_held(ec); ec)
@@ -245,12 +391,19 @@ public:
         if (ec)
             detail::throw_error(ec, "rdma_set_option", {"af_only"});
     }
-    /// The QP's local ACK timeout: 4.096 us * 2^exponent (RDMA_OPTION_ID_ACK_TIMEOUT); before connect or accept.
-    void set_ack_timeout(std::uint8_t exponent) {
+    /// The QP's local ACK timeout (RDMA_OPTION_ID_ACK_TIMEOUT); before connect or accept.
+    void set_ack_timeout(ack_timeout span) {
         std::error_code ec;
-        set_ack_timeout(exponent, ec);
+        set_ack_timeout(span, ec);
         if (ec)
             detail::throw_error(ec, "rdma_set_option", {"ack_timeout"});
+    }
+    /// The InfiniBand path to use, in place of resolve_route (RDMA_OPTION_IB_PATH): leads to ROUTE_RESOLVED, too.
+    void set_ib_path(std::span<ibv_path_data const> paths) {
+        std::error_code ec;
+        set_ib_path(paths, ec);
+        if (ec)
+            detail::throw_error(ec, "rdma_set_option", {"ib_path"});
     }
     /// Any other option of rdma_set_option, by its level and name in C.
     void set_option(int level, int name, std::span<std::byte const> value) {
@@ -274,12 +427,42 @@ public:
     void resolve_route(std::error_code& ec) noexcept { resolve_route(std::chrono::milliseconds(2000), ec); }
     qp_cap create_qp(pd_ref protection, qp_init_attr const& attr, std::error_code& ec) noexcept;
     qp_cap create_qp(qp_init_attr const& attr, std::error_code& ec) noexcept { return create_qp({}, attr, ec); }
+    qp_cap create_qp_ex(pd_ref protection, qp_init_attr_ex const& attr, std::error_code& ec) noexcept;
+    qp_cap create_qp_ex(qp_init_attr_ex const& attr, std::error_code& ec) noexcept {
+        return create_qp_ex({}, attr, ec);
+    }
+    srq_init_attr create_srq(pd_ref protection, srq_init_attr const& attr, std::error_code& ec) noexcept;
+    srq_init_attr create_srq(srq_init_attr const& attr, std::error_code& ec) noexcept {
+        return create_srq({}, attr, ec);
+    }
+    srq_init_attr create_srq_ex(pd_ref protection, srq_init_attr_ex const& attr, std::error_code& ec) noexcept;
+    srq_init_attr create_srq_ex(srq_init_attr_ex const& attr, std::error_code& ec) noexcept {
+        return create_srq_ex({}, attr, ec);
+    }
     void connect(conn_param const& param, std::error_code& ec) noexcept;
     void connect(std::error_code& ec) noexcept { connect({}, ec); }
     void accept(conn_param const& param, std::error_code& ec) noexcept;
     void accept(std::error_code& ec) noexcept { accept({}, ec); }
     void reject(std::span<std::byte const> private_data, std::error_code& ec) noexcept;
     void reject(std::error_code& ec) noexcept { reject({}, ec); }
+    void reject_ece(std::span<std::byte const> private_data, std::error_code& ec) noexcept;
+    void reject_ece(std::error_code& ec) noexcept { reject_ece({}, ec); }
+    void establish(std::error_code& ec) noexcept;
+    qp_attr init_qp_attr(ibv_qp_state state, std::error_code& ec) const noexcept;
+    void notify(ibv_event_type event, std::error_code& ec) noexcept;
+    void set_local_ece(ibv_ece const& ece, std::error_code& ec) noexcept;
+    ibv_ece remote_ece(std::error_code& ec) const noexcept;
+    membership join_multicast(address const& group, join_flag flag, void* user_context, std::error_code& ec) noexcept;
+    membership join_multicast(address const& group, join_flag flag, std::error_code& ec) noexcept {
+        return join_multicast(group, flag, nullptr, ec);
+    }
+    membership join_multicast(address const& group, void* user_context, std::error_code& ec) noexcept {
+        return join_multicast(group, join_flag::fullmember, user_context, ec);
+    }
+    membership join_multicast(address const& group, std::error_code& ec) noexcept {
+        return join_multicast(group, join_flag::fullmember, nullptr, ec);
+    }
+    void migrate(event_channel_ref to, std::error_code& ec) noexcept { migrate_unless_held(to, ec); }
     void disconnect(std::error_code& ec) noexcept;
     void destroy(std::error_code& ec) noexcept { destroy_unless_held(ec); }
     void set_tos(std::uint8_t tos, std::error_code& ec) noexcept {
@@ -293,8 +476,12 @@ public:
         int const value = on;
         set(RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &value, sizeof value, ec);
     }
-    void set_ack_timeout(std::uint8_t exponent, std::error_code& ec) noexcept {
+    void set_ack_timeout(ack_timeout span, std::error_code& ec) noexcept {
+        std::uint8_t const exponent = span.exponent();
         set(RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &exponent, sizeof exponent, ec);
+    }
+    void set_ib_path(std::span<ibv_path_data const> paths, std::error_code& ec) noexcept {
+        set(RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, paths.data(), paths.size_bytes(), ec);
     }
     void set_option(int level, int name, std::span<std::byte const> value, std::error_code& ec) noexcept {
         set(level, name, value.data(), value.size(), ec);
@@ -305,6 +492,75 @@ public:
     void destroy_qp() noexcept {
         if (record_)
             detail::unpin(record_->channel->unhook_qp(*record_));
+    }
+    /// Destroys its SRQ, if it has one, now or when the last QP and event of it are gone.
+    void destroy_srq() noexcept {
+        if (record_)
+            detail::unpin(record_->channel->unhook_srq(*record_));
+    }
+
+    /// True once a DISCONNECTED of it was got.
+    bool disconnected() const noexcept { return record_ && record_->ended.load(std::memory_order_acquire); }
+
+    // ---- With rdma-core 60 and newer; elsewhere these do not exist
+    // ------------------------------------------------
+
+#if RDMACPP_EXCEPTIONS
+    /// Looks up a host and a service (rdma_resolve_addrinfo): leads to ADDRINFO_RESOLVED, then query_addrinfo has the
+    /// results, or to ADDRINFO_ERROR. Names are still looked up before it returns, unless hints.flags has RAI_SA.
+    template <class Id = rdma_cm_id>
+        requires detail::has_resolve_addrinfo<Id>
+    void resolve_addrinfo(char const* node, char const* service, addrinfo_hints const& hints = {}) {
+        std::error_code ec;
+        resolve_addrinfo<Id>(node, service, hints, ec);
+        if (ec)
+            detail::throw_error(ec, "rdma_resolve_addrinfo", {node ? node : "", ", ", service ? service : ""});
+    }
+    /// The results, once (rdma_query_addrinfo). @throws rdma::error ENOENT if there are none
+    template <class Id = rdma_cm_id>
+        requires detail::has_resolve_addrinfo<Id> addrinfo query_addrinfo() {
+            std::error_code ec;
+            addrinfo found = query_addrinfo<Id>(ec);
+            if (ec)
+                detail::throw_error(ec, "rdma_query_addrinfo");
+            return found;
+        }
+    /// Puts an event of type USER on its channel (rdma_write_cm_event); any thread may. The kernel must know it, too.
+    /// @param status, arg what cm_event::status and cm_event::user_arg give
+    template <class Id = rdma_cm_id>
+        requires detail::has_write_cm_event<Id>
+    void write_cm_event(int status, std::uint64_t arg) {
+        std::error_code ec;
+        write_cm_event<Id>(status, arg, ec);
+        if (ec)
+            detail::throw_error(ec, "rdma_write_cm_event");
+    }
+#endif
+    template <class Id = rdma_cm_id>
+        requires detail::has_resolve_addrinfo<Id>
+    void resolve_addrinfo(char const* node, char const* service, addrinfo_hints const& hints,
+                          std::error_code& ec) noexcept {
+        if (!ready(ec))
+            return;
+        rdma_addrinfo const c = addrinfo::to_c(hints);
+        errno = 0; // C may leave a resolver's code there, or -1
+        if (rdma_resolve_addrinfo(static_cast<Id*>(raw_), node, service, &c) != 0)
+            ec = errno < 0 ? std::error_code(errno, gai_category()) : detail::system_error_code(errno);
+    }
+    template <class Id = rdma_cm_id>
+        requires detail::has_resolve_addrinfo<Id> addrinfo query_addrinfo(std::error_code& ec)
+    noexcept {
+        addrinfo found;
+        if (ready(ec))
+            ec = detail::check_errno(rdma_query_addrinfo(static_cast<Id*>(raw_), &found.raw_));
+        return found;
+    }
+    template <class Id = rdma_cm_id>
+        requires detail::has_write_cm_event<Id>
+    void write_cm_event(int status, std::uint64_t arg, std::error_code& ec) noexcept {
+        if (ready(ec))
+            ec = detail::check_errno(rdma_write_cm_event(
+                static_cast<Id*>(raw_), static_cast<rdma_cm_event_type>(cm_event_type::user), status, arg));
     }
 
 private:
@@ -330,12 +586,19 @@ private:
         return !ec;
     }
 
-    bool fits(std::span<std::byte const> bytes, std::error_code& ec) const noexcept;
-    bool valid(conn_param const& param, std::error_code& ec) const noexcept;
     bool decide(std::error_code& ec) noexcept;
+    bool without_qp(std::error_code& ec) const noexcept;
+    void reject_with(int (*function)(rdma_cm_id*, void const*, std::uint8_t), std::span<std::byte const> private_data,
+                     std::error_code& ec) noexcept;
     std::uint32_t destroy_unless_held(std::error_code& ec) noexcept;
-
-    static rdma_conn_param to_c(conn_param const& param) noexcept;
+    std::uint32_t migrate_unless_held(event_channel_ref to, std::error_code& ec) noexcept;
+    template <class Make>
+    qp_cap make_qp(pd_ref protection, qp_init_attr const& attr, detail::pinnable* xrcd, std::error_code& ec,
+                   Make&& create) noexcept;
+    template <class Make>
+    srq_init_attr make_srq(pd_ref protection, cq_ref cq, xrcd_ref xrcd, bool own_cq, std::error_code& ec,
+                           Make&& create) noexcept;
+    void destroy_leftovers() noexcept;
 
     /// C takes the address by a pointer to non-const, and only reads it.
     static sockaddr* to_c(address const& a) noexcept { return const_cast<sockaddr*>(a.native_handle()); }
@@ -358,7 +621,8 @@ static_assert(std::is_nothrow_default_constructible_v<cm_id> && std::is_nothrow_
 static_assert(!std::is_constructible_v<cm_id, cm_id_ref> && !std::is_constructible_v<cm_id, rdma_cm_id*>);
 static_assert(sizeof(cm_id) <= 3 * sizeof(void*));
 
-// ---- Implementation ------------------------------------------------------------------------------------------------
+// ---- Implementation
+// ------------------------------------------------------------------------------------------------
 
 inline cm_id::cm_id(event_channel_ref channel, rdma::port_space ps, void* user_context, std::error_code& ec) noexcept {
     if (!channel) {
@@ -373,12 +637,41 @@ inline cm_id::cm_id(event_channel_ref channel, rdma::port_space ps, void* user_c
     state->unref(); // the record keeps it
 }
 
+inline cm_id::cm_id(event_channel_ref channel, rdma::port_space ps, rdma::qp_type type, address const& local,
+                    std::error_code& ec) noexcept {
+    if (!channel) {
+        ec = errc::empty_handle;
+        return;
+    }
+    address const any = address::any_v4(0, ec);
+    address const& from = local.family() != AF_UNSPEC ? local : any;
+    rdma_addrinfo info{};
+    info.ai_flags = RAI_PASSIVE; // then it binds, and waits for nothing
+    info.ai_family = from.family();
+    info.ai_qp_type = static_cast<int>(type);
+    info.ai_port_space = static_cast<int>(ps);
+    info.ai_src_len = from.length();
+    info.ai_src_addr = to_c(from);
+    rdma_cm_id* raw = nullptr;
+    ec = detail::check_errno(::rdma_create_ep(&raw, &info, nullptr, nullptr));
+    if (ec)
+        return;
+    ec = detail::check_errno(::rdma_migrate_id(raw, channel.native_handle())); // from a channel of its own
+    if (!ec)
+        *this = cm_id(adopt, channel, raw, ec);
+    if (ec)
+        ::rdma_destroy_ep(raw);
+    else
+        record_->request.store(detail::request_state::none);
+}
+
 inline cm_id::cm_id(adopt_t, event_channel_ref channel, rdma_cm_id* raw, std::error_code& ec) noexcept {
     if (!channel) {
         ec = errc::empty_handle;
         return;
     }
-    detail::id_qp_nodes nodes(raw && raw->send_cq, raw && raw->recv_cq); // in case C made a QP
+    detail::id_qp_nodes nodes(raw && raw->send_cq,
+                              raw && raw->recv_cq); // in case C made a QP
     if (!nodes.complete) {
         ec = detail::system_error_code(ENOMEM);
         return;
@@ -399,7 +692,7 @@ inline cm_id::cm_id(adopt_t, event_channel_ref channel, rdma_cm_id* raw, std::er
 inline pd_ref cm_id::pd() const noexcept {
     if (!raw_ || !raw_->pd)
         return {};
-    bool const users = record_->qp && raw_->pd != record_->default_pd;
+    bool const users = record_->qp && raw_->pd != record_->default_pd && record_->qp->needs[0];
     return {raw_->pd, users ? record_->qp->needs[0] : record_};
 }
 
@@ -416,8 +709,10 @@ inline void cm_id::listen(int backlog, std::error_code& ec) noexcept {
     if (!ready(ec))
         return;
     ec = detail::check_errno(::rdma_listen(raw_, backlog));
-    if (!ec)
-        record_->request.store(detail::request_state::none);
+    if (ec)
+        return;
+    record_->request.store(detail::request_state::none);
+    record_->listening = true;
 }
 
 inline void cm_id::resolve_addr(address const& peer, timeout limit, std::error_code& ec) noexcept {
@@ -443,38 +738,10 @@ inline void cm_id::resolve_route(timeout limit, std::error_code& ec) noexcept {
         ec = detail::check_errno(::rdma_resolve_route(raw_, limit.as_int()));
 }
 
-inline bool cm_id::fits(std::span<std::byte const> bytes, std::error_code& ec) const noexcept {
-    if (bytes.size() > private_data_limit::any)
-        ec = errc::private_data_too_long;
-    else if (bytes.size() > private_data_limit::iwarp && verbs().transport() == transport_type::iwarp)
-        ec = errc::private_data_iwarp;
-    return !ec;
-}
-
-inline bool cm_id::valid(conn_param const& param, std::error_code& ec) const noexcept {
-    if (param.retry_count > 7 || param.rnr_retry_count > 7) // three bits each: 8 would be sent as 0
-        ec = errc::retry_count_out_of_range;
-    return !ec && fits(param.private_data, ec);
-}
-
-inline rdma_conn_param cm_id::to_c(conn_param const& param) noexcept {
-    rdma_conn_param c{};
-    c.private_data = param.private_data.data();
-    c.private_data_len = static_cast<std::uint8_t>(param.private_data.size());
-    c.responder_resources = param.responder_resources;
-    c.initiator_depth = param.initiator_depth;
-    c.flow_control = param.flow_control;
-    c.retry_count = param.retry_count;
-    c.rnr_retry_count = param.rnr_retry_count;
-    c.srq = param.srq;
-    c.qp_num = param.qp_num;
-    return c;
-}
-
 inline void cm_id::connect(conn_param const& param, std::error_code& ec) noexcept {
-    if (!ready(ec, true) || !valid(param, ec))
+    if (!ready(ec, true) || (ec = detail::check(param, raw_->verbs)))
         return;
-    rdma_conn_param c = to_c(param);
+    rdma_conn_param c = detail::to_c(param);
     record_->request.store(detail::request_state::none);
     record_->active.store(true, std::memory_order_relaxed);
     ec = detail::check_errno(::rdma_connect(raw_, &c));
@@ -492,19 +759,104 @@ inline bool cm_id::decide(std::error_code& ec) noexcept {
 }
 
 inline void cm_id::accept(conn_param const& param, std::error_code& ec) noexcept {
-    if (!ready(ec, true) || !valid(param, ec) || !decide(ec))
+    if (!ready(ec, true) || (ec = detail::check(param, raw_->verbs)) || !decide(ec))
         return;
-    rdma_conn_param c = to_c(param);
+    rdma_conn_param c = detail::to_c(param);
     record_->active.store(true, std::memory_order_relaxed);
     ec = detail::check_errno(::rdma_accept(raw_, &c));
 }
 
-inline void cm_id::reject(std::span<std::byte const> private_data, std::error_code& ec) noexcept {
-    if (!ready(ec) || !fits(private_data, ec) || !decide(ec))
+inline void cm_id::reject_with(int (*function)(rdma_cm_id*, void const*, std::uint8_t),
+                               std::span<std::byte const> private_data, std::error_code& ec) noexcept {
+    if (!ready(ec) || (ec = detail::check_private_data(private_data, raw_->verbs)) || !decide(ec))
         return;
-    ec = detail::check_errno(::rdma_reject(raw_, private_data.data(), static_cast<std::uint8_t>(private_data.size())));
+    ec = detail::check_errno(function(raw_, private_data.data(), static_cast<std::uint8_t>(private_data.size())));
     if (ec) // nothing was sent: it is still to be decided
         record_->request.store(detail::request_state::undecided);
+}
+
+inline void cm_id::reject(std::span<std::byte const> private_data, std::error_code& ec) noexcept {
+    reject_with(&::rdma_reject, private_data, ec);
+}
+
+inline void cm_id::reject_ece(std::span<std::byte const> private_data, std::error_code& ec) noexcept {
+    reject_with(&::rdma_reject_ece, private_data, ec);
+}
+
+/// librdmacm does by itself, for a QP that it knows, what these calls are for.
+inline bool cm_id::without_qp(std::error_code& ec) const noexcept {
+    if (ready(ec, true) && raw_->qp)
+        ec = errc::has_qp;
+    return !ec;
+}
+
+inline void cm_id::establish(std::error_code& ec) noexcept {
+    if (without_qp(ec))
+        ec = detail::check_errno(::rdma_establish(raw_));
+}
+
+inline qp_attr cm_id::init_qp_attr(ibv_qp_state state, std::error_code& ec) const noexcept {
+    qp_attr result;
+    result.attr.qp_state = state;
+    if (ready(ec, true))
+        ec = detail::check_errno(::rdma_init_qp_attr(raw_, &result.attr, &result.mask));
+    return result;
+}
+
+inline void cm_id::notify(ibv_event_type event, std::error_code& ec) noexcept {
+    if (!ready(ec))
+        return;
+    ec = detail::check_errno(::rdma_notify(raw_, event));
+    if (ec == std::errc::already_connected)
+        ec.clear();
+}
+
+inline void cm_id::set_local_ece(ibv_ece const& ece, std::error_code& ec) noexcept {
+    ibv_ece copy = ece; // C takes it by a pointer to non-const
+    if (!ready(ec))
+        return;
+    if (raw_->qp)
+        ec = errc::has_qp;
+    else
+        ec = detail::check_errno(::rdma_set_local_ece(raw_, &copy));
+}
+
+inline ibv_ece cm_id::remote_ece(std::error_code& ec) const noexcept {
+    ibv_ece ece{};
+    if (!ready(ec))
+        return ece;
+    if (raw_->qp)
+        ec = errc::has_qp;
+    else
+        ec = detail::check_errno(::rdma_get_remote_ece(raw_, &ece));
+    return ece;
+}
+
+inline membership cm_id::join_multicast(address const& group, join_flag flag, void* user_context,
+                                        std::error_code& ec) noexcept {
+    if (!ready(ec, true))
+        return {};
+    if (group.family() == AF_UNSPEC) {
+        ec = errc::bad_address;
+        return {};
+    }
+    bool const send_only = flag == join_flag::sendonly_fullmember;
+    return membership(record_->channel->join(*record_, group, send_only, user_context, ec));
+}
+
+inline std::uint32_t cm_id::migrate_unless_held(event_channel_ref to, std::error_code& ec) noexcept {
+    std::uint32_t held = 0;
+    if (!ready(ec))
+        return held;
+    if (!to || record_->listening) {
+        ec = to ? errc::listener_migrates : errc::empty_handle;
+        return held;
+    }
+    if (detail::channel_state* const state = detail::channel_state::borrow(to.native_handle(), ec)) {
+        ec = detail::channel_state::migrate(*record_, *state, held);
+        state->unref(); // the record keeps it
+    }
+    return held;
 }
 
 inline void cm_id::disconnect(std::error_code& ec) noexcept {
@@ -529,32 +881,101 @@ inline void cm_id::set(int level, int name, void const* value, std::size_t size,
         ec = detail::check_errno(::rdma_set_option(raw_, level, name, const_cast<void*>(value), size));
 }
 
-inline qp_cap cm_id::create_qp(pd_ref protection, qp_init_attr const& attr, std::error_code& ec) noexcept {
+template <class Make>
+qp_cap cm_id::make_qp(pd_ref protection, qp_init_attr const& attr, detail::pinnable* xrcd, std::error_code& ec,
+                      Make&& create) noexcept {
     if (!ready(ec, true))
         return {};
     if (raw_->qp) {
         ec = errc::qp_exists;
         return {};
     }
-    detail::id_qp_nodes nodes(!attr.send_cq, !attr.recv_cq);
+    detail::id_qp_nodes nodes(!attr.send_cq, !attr.recv_cq && !record_->srq_cq);
     if (!nodes.complete) {
         ec = detail::system_error_code(ENOMEM);
         return {};
     }
-    ibv_qp_init_attr c{};
-    c.qp_context = attr.user_context;
-    c.send_cq = attr.send_cq.native_handle();
-    c.recv_cq = attr.recv_cq.native_handle();
-    c.cap = {attr.cap.max_send_wr, attr.cap.max_recv_wr, attr.cap.max_send_sge, attr.cap.max_recv_sge,
-             attr.cap.max_inline_data};
-    c.qp_type = raw_->qp_type;
-    c.sq_sig_all = attr.signal_all;
     ibv_pd* const before = raw_->pd;
     errno = 0; // siw's provider can fail without saying why: not with a reason left over from another call
-    if ((ec = detail::check_errno(::rdma_create_qp(raw_, protection.native_handle(), &c))))
+    ibv_qp_cap granted{};
+    if ((ec = detail::check_errno(create(granted)))) {
+        destroy_leftovers();
         return {};
-    nodes.hook(*record_, before, protection.keeper_, attr.send_cq.node_, attr.recv_cq.node_);
-    return {c.cap.max_send_wr, c.cap.max_recv_wr, c.cap.max_send_sge, c.cap.max_recv_sge, c.cap.max_inline_data};
+    }
+    nodes.hook(*record_, before, {protection.keeper_, attr.send_cq.node_, attr.recv_cq.node_, attr.srq.node_, xrcd});
+    return detail::from_c(granted);
+}
+
+/// After a QP without a receive queue could not be made, librdmacm leaves its send CQ behind.
+inline void cm_id::destroy_leftovers() noexcept {
+    if (ibv_cq* const cq = detail::take(raw_->send_cq))
+        ::ibv_destroy_cq(cq);
+    if (ibv_comp_channel* const channel = detail::take(raw_->send_cq_channel))
+        ::ibv_destroy_comp_channel(channel);
+}
+
+inline qp_cap cm_id::create_qp(pd_ref protection, qp_init_attr const& attr, std::error_code& ec) noexcept {
+    return make_qp(protection, attr, nullptr, ec, [&](ibv_qp_cap& granted) noexcept {
+        ibv_qp_init_attr c = detail::to_c(attr, raw_->qp_type);
+        int const result = ::rdma_create_qp(raw_, protection.native_handle(), &c);
+        granted = c.cap;
+        return result;
+    });
+}
+
+inline qp_cap cm_id::create_qp_ex(pd_ref protection, qp_init_attr_ex const& attr, std::error_code& ec) noexcept {
+    return make_qp(protection, attr.attr, attr.xrcd.node_, ec, [&](ibv_qp_cap& granted) noexcept {
+        ibv_qp_init_attr_ex c = detail::to_c(attr, raw_->qp_type);
+        c.pd = protection.native_handle(); // none: librdmacm puts the default one
+        c.comp_mask |= protection ? static_cast<std::uint32_t>(IBV_QP_INIT_ATTR_PD) : 0;
+        int const result = ::rdma_create_qp_ex(raw_, &c);
+        granted = c.cap;
+        return result;
+    });
+}
+
+inline srq_init_attr cm_id::create_srq(pd_ref protection, srq_init_attr const& attr, std::error_code& ec) noexcept {
+    return make_srq(protection, {}, {}, false, ec, [&](srq_init_attr& granted) noexcept {
+        ibv_srq_init_attr c{attr.user_context, {attr.max_wr, attr.max_sge, attr.srq_limit}};
+        int const result = ::rdma_create_srq(raw_, protection.native_handle(), &c);
+        granted = {c.attr.max_wr, c.attr.max_sge, c.attr.srq_limit, attr.user_context};
+        return result;
+    });
+}
+
+inline srq_init_attr cm_id::create_srq_ex(pd_ref protection, srq_init_attr_ex const& attr,
+                                          std::error_code& ec) noexcept {
+    bool const own_cq = attr.type == srq_type::xrc && !attr.cq;
+    return make_srq(protection, attr.cq, attr.xrcd, own_cq, ec, [&](srq_init_attr& granted) noexcept {
+        ibv_srq_init_attr_ex c = detail::to_c(attr);
+        c.pd = protection.native_handle();
+        c.comp_mask |= protection ? static_cast<std::uint32_t>(IBV_SRQ_INIT_ATTR_PD) : 0;
+        int const result = ::rdma_create_srq_ex(raw_, &c);
+        granted = {c.attr.max_wr, c.attr.max_sge, c.attr.srq_limit, attr.attr.user_context};
+        return result;
+    });
+}
+
+template <class Make>
+srq_init_attr cm_id::make_srq(pd_ref protection, cq_ref cq, xrcd_ref xrcd, bool own_cq, std::error_code& ec,
+                              Make&& create) noexcept {
+    if (!ready(ec, true))
+        return {};
+    if (raw_->srq) { // C would forget the one before
+        ec = detail::system_error_code(EEXIST);
+        return {};
+    }
+    detail::id_srq_nodes nodes(own_cq);
+    if (!nodes.complete) {
+        ec = detail::system_error_code(ENOMEM);
+        return {};
+    }
+    errno = 0;
+    srq_init_attr granted;
+    if ((ec = detail::check_errno(create(granted))))
+        return {};
+    nodes.hook(*record_, {protection.keeper_, nullptr, cq.node_, nullptr, xrcd.node_});
+    return granted;
 }
 
 inline cm_id cm_event::take_id(std::error_code& ec) noexcept {

@@ -11,7 +11,9 @@
 #include "event_type.hpp"
 
 #include <cstddef>
+#include <cstdint>
 #include <cstdio>
+#include <span>
 #include <string>
 #include <system_error>
 #include <type_traits>
@@ -38,6 +40,28 @@ public:
 
     /// The peer's address (rdma_get_peer_addr); empty before resolve_addr, and for a listener.
     address peer_addr() const noexcept { return raw_ ? address(::rdma_get_peer_addr(raw_)) : address(); }
+
+    /// The ports of the two addresses, in host byte order (rdma_get_src_port, rdma_get_dst_port); 0 where there is
+    /// none.
+    std::uint16_t src_port() const noexcept { return raw_ ? ntohs(::rdma_get_src_port(raw_)) : std::uint16_t{0}; }
+    std::uint16_t dst_port() const noexcept { return raw_ ? ntohs(::rdma_get_dst_port(raw_)) : std::uint16_t{0}; }
+
+    /// The GIDs and the partition key of its path; zeros before a device is bound.
+    ibv_gid sgid() const noexcept { return raw_ ? raw_->route.addr.addr.ibaddr.sgid : ibv_gid{}; }
+    ibv_gid dgid() const noexcept { return raw_ ? raw_->route.addr.addr.ibaddr.dgid : ibv_gid{}; }
+    std::uint16_t pkey() const noexcept { return raw_ ? ntohs(raw_->route.addr.addr.ibaddr.pkey) : std::uint16_t{0}; }
+
+    /// The path records of its route (`id->route`); none on iWARP, and before ROUTE_RESOLVED.
+    std::span<ibv_sa_path_rec const> path_rec() const noexcept {
+        if (!raw_ || !raw_->route.path_rec)
+            return {};
+        return {raw_->route.path_rec, static_cast<std::size_t>(raw_->route.num_paths)};
+    }
+
+    /// The type of its QP, which follows from the port space.
+    rdma::qp_type qp_type() const noexcept {
+        return raw_ ? static_cast<rdma::qp_type>(raw_->qp_type) : rdma::qp_type::rc;
+    }
 
     /// The port space it was made in.
     rdma::port_space port_space() const noexcept {

@@ -88,8 +88,7 @@ public:
         if (!context)
             ec = errc::not_bound;
         else
-            make(ec, context.id_, nullptr,
-                 [&]() noexcept { return ::ibv_create_comp_channel(context.native_handle()); });
+            make(ec, {context.id_}, [&]() noexcept { return ::ibv_create_comp_channel(context.native_handle()); });
         set_flags(O_NONBLOCK, 0);
     }
     /// The twin of the adopting constructor: empty on failure.

@@ -6,11 +6,14 @@
 #include "config.hpp"
 #if __cplusplus >= 202002L // below, config.hpp says what to do
 
+#include "detail/c_api.hpp"
+#include "error.hpp"
 #include "private_data.hpp"
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <system_error>
 
 namespace rdma::inline RDMACPP_ABI {
 
@@ -35,6 +38,39 @@ struct conn_param {
     bool srq = false;                                  ///< Only with a QP number: that QP has a shared receive queue.
     std::uint32_t qp_num = 0;                          ///< Only for an id without a QP of its own.
 };
+
+namespace detail {
+
+/// Whether this many bytes can travel at all; on iWARP, siw corrupts the handshake beyond its limit.
+inline std::error_code check_private_data(std::span<std::byte const> bytes, ibv_context const* device) noexcept {
+    if (bytes.size() > private_data_limit::any)
+        return errc::private_data_too_long;
+    if (bytes.size() > private_data_limit::iwarp && device && device->device->transport_type == IBV_TRANSPORT_IWARP)
+        return errc::private_data_iwarp;
+    return {};
+}
+
+inline std::error_code check(conn_param const& param, ibv_context const* device) noexcept {
+    if (param.retry_count > 7 || param.rnr_retry_count > 7) // three bits each: 8 would be sent as 0
+        return errc::retry_count_out_of_range;
+    return check_private_data(param.private_data, device);
+}
+
+inline rdma_conn_param to_c(conn_param const& param) noexcept {
+    rdma_conn_param c{};
+    c.private_data = param.private_data.data();
+    c.private_data_len = static_cast<std::uint8_t>(param.private_data.size());
+    c.responder_resources = param.responder_resources;
+    c.initiator_depth = param.initiator_depth;
+    c.flow_control = param.flow_control;
+    c.retry_count = param.retry_count;
+    c.rnr_retry_count = param.rnr_retry_count;
+    c.srq = param.srq;
+    c.qp_num = param.qp_num;
+    return c;
+}
+
+} // namespace detail
 
 } // namespace rdma::inline RDMACPP_ABI
 

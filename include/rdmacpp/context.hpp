@@ -83,6 +83,8 @@ private:
     friend class pd;
     friend class cq;
     friend class comp_channel;
+    friend class sync_id;
+    friend class xrcd;
 
     context_ref(ibv_context* raw, detail::pinnable* id) noexcept : raw_(raw), id_(id) {}
 

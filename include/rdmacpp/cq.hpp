@@ -173,6 +173,8 @@ public:
 private:
     friend class cq;
     friend class cm_id;
+    friend class endpoint;
+    friend class qp;
     friend class completion_source<cq_ref>;
 
     cq_ref(ibv_cq* raw, detail::cq_node* node) noexcept : raw_(raw), node_(node) {}
@@ -224,7 +226,7 @@ public:
             ec = errc::not_bound;
             return;
         }
-        make(ec, channel.node_, context.id_, [&]() noexcept {
+        make(ec, {channel.node_, context.id_}, [&]() noexcept {
             return ::ibv_create_cq(context.native_handle(), cqe, user_context, channel.native_handle(), comp_vector);
         });
         if (node_)

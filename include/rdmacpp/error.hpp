@@ -39,6 +39,9 @@ enum class errc {
     qp_exists,     ///< The id has a QP already (file_exists).
     unspecified,   ///< librdmacm reports a failure without a reason (status -1).
     poll_failed,   ///< ibv_poll_cq failed; it gives no reason (io_error).
+    listener_migrates, ///< A listening id cannot move: the kernel loses its queued requests (operation_not_permitted).
+    already_joined,    ///< The id is in that multicast group, or leaves it with an ack (already_connected).
+    has_qp, ///< Only for an id without a QP of its own: librdmacm does it by itself (operation_not_permitted).
 };
 
 /// Why a connection request was refused, as InfiniBand and RoCE report it (iWARP reports an errno).
@@ -120,6 +123,9 @@ struct RDMACPP_EXPORT rdma_error_category final : std::error_category {
         case errc::qp_exists: return "the id has a queue pair already";
         case errc::unspecified: return "librdmacm reports a failure without a reason";
         case errc::poll_failed: return "ibv_poll_cq failed (it gives no reason)";
+        case errc::listener_migrates: return "a listening id cannot migrate: the requests queued on it would be lost";
+        case errc::already_joined: return "the id is a member of that multicast group already, or until the last ack";
+        case errc::has_qp: return "only for an id without a queue pair of its own: librdmacm does this by itself";
         }
         return "unknown rdma error";
     }
@@ -138,6 +144,9 @@ struct RDMACPP_EXPORT rdma_error_category final : std::error_category {
         case errc::private_data_too_long:
         case errc::private_data_iwarp: return is(std::errc::message_size);
         case errc::not_bound: return is(std::errc::no_such_device);
+        case errc::already_joined: return is(std::errc::already_connected);
+        case errc::has_qp:
+        case errc::listener_migrates:
         case errc::not_a_request:
         case errc::no_id_to_take: return is(std::errc::operation_not_permitted);
         case errc::qp_exists: return is(std::errc::file_exists);
@@ -257,8 +266,8 @@ private:
         switch (code.value()) {
         case ENODEV:
             return "no RDMA device serves this: `rdma link` lists the devices and their interfaces (the loopback "
-                   "address "
-                   "belongs to none), and tools/softrdma runs a program on soft RDMA where there is no hardware";
+                   "address belongs to none), and tools/softrdma runs a program on soft RDMA where there is no "
+                   "hardware";
         case ENOENT:
             return function == "rdma_create_event_channel" || function == "rdma_create_id"
                        ? "the kernel module rdma_ucm is missing: modprobe rdma_ucm"
@@ -271,8 +280,7 @@ private:
         case EINVAL:
             if (function == "rdma_connect" || function == "rdma_accept" || function == "rdma_reject")
                 return "on InfiniBand and RoCE, private data is at most 56 bytes for connect, 196 for accept, 148 for "
-                       "reject "
-                       "(datagrams: 180, 136, 136), and iWARP needs a queue pair first";
+                       "reject (datagrams: 180, 136, 136), and iWARP needs a queue pair first";
             return nullptr;
         default: return nullptr;
         }

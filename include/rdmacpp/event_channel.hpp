@@ -54,8 +54,7 @@ public:
 #if RDMACPP_EXCEPTIONS
     /// Opens a channel.
     /// @throws rdma::error the errno of rdma_create_event_channel: ENODEV (no RDMA device), ENOENT (module rdma_ucm
-    /// missing),
-    ///         EACCES, EMFILE; std::errc::not_enough_memory
+    /// missing), EACCES, EMFILE; std::errc::not_enough_memory
     event_channel() {
         std::error_code ec;
         state_ = detail::channel_state::open(ec);
@@ -117,6 +116,7 @@ public:
 
 private:
     friend class event_source<event_channel, cm_event>;
+    friend struct detail::event_access;
     detail::channel_state* channel() const noexcept { return state_; }
 
     detail::channel_state* state_ = nullptr;
@@ -145,13 +145,14 @@ inline std::string to_string(event_channel const& channel) {
         if (!id->has(detail::id_status::dropped) || id->pins.load(std::memory_order_relaxed) == 0)
             return;
         text.append("\n  id ").append(to_string(cm_id_ref(id->raw))).append(" is held by");
-        if (id->events == 0)
+        std::uint32_t const named = id->named.load(std::memory_order_relaxed);
+        if (id->events == 0 && named == 0)
             text.append(" what was made from it");
         for (std::size_t i = 0; i != detail::id_record::tallies; ++i)
             if (std::uint32_t const held = id->held_events[i].held; held != 0)
                 text.append(
                     detail::concat({" ", std::to_string(held), " x ", to_string(static_cast<cm_event_type>(i))}));
-        if (std::uint32_t const named = id->events - id->charged(); named != 0)
+        if (named != 0)
             text.append(detail::concat({" ", std::to_string(named), " x CONNECT_REQUEST that brought it"}));
     });
     return text;

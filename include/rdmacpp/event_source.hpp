@@ -147,8 +147,8 @@ private:
 ///
 /// Each form waits for an event of this channel and hands it out as its owner: dropped, it is acked. All of them may be
 /// used from several threads at once; each event goes to one of them. An empty optional means: none now (`try_get`),
-/// none in time
-/// (`get_for`, `get_until`), stopped (`get` with a token). Signals do not end a wait, unless `wait_options` say so.
+/// none in time (`get_for`, `get_until`), stopped (`get` with a token). Signals do not end a wait, unless
+/// `wait_options` say so.
 ///
 /// Errors are those of the C function that gets the event; the forms with a trailing std::error_code& return an empty
 /// event and set the code, the others throw rdma::error.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /// @file
-/// The names of events and port spaces.
+/// The names of events, port spaces and QP types.
 #pragma once
 
 #include "config.hpp"
@@ -43,6 +43,17 @@ enum class port_space {
     tcp = RDMA_PS_TCP,     ///< connected
     udp = RDMA_PS_UDP,     ///< datagrams
     ib = RDMA_PS_IB,       ///< InfiniBand's own; connected unless made otherwise
+};
+
+/// The type of a QP (ibv_qp_type). An id's follows from its port space.
+enum class qp_type {
+    rc = IBV_QPT_RC, ///< reliable and connected
+    uc = IBV_QPT_UC, ///< connected
+    ud = IBV_QPT_UD, ///< datagrams
+    raw_packet = IBV_QPT_RAW_PACKET,
+    xrc_send = IBV_QPT_XRC_SEND,
+    xrc_recv = IBV_QPT_XRC_RECV,
+    driver = IBV_QPT_DRIVER, ///< what a device has of its own
 };
 
 namespace detail {

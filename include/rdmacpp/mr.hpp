@@ -69,8 +69,7 @@ public:
     /// @param pd a pd, or cm_id::pd()
     /// @param memory at least one byte
     /// @throws rdma::error errc::not_bound for an empty pd; the errno of ibv_reg_mr. ENOMEM names the size and, if
-    /// there is
-    ///         one, the limit of locked memory.
+    /// there is one, the limit of locked memory.
     mr(pd_ref pd, std::span<std::byte> memory, access allowed) {
         std::error_code ec;
         *this = mr(pd, memory, allowed, ec);

@@ -38,8 +38,12 @@ public:
 
 private:
     friend class pd;
-    friend class mr;
+    friend class ah;
     friend class cm_id;
+    friend class mr;
+    friend class endpoint;
+    friend class qp;
+    friend class sync_id;
 
     pd_ref(ibv_pd* raw, detail::pinnable* keeper) noexcept : raw_(raw), keeper_(keeper) {}
 
@@ -77,7 +81,7 @@ public:
         if (!context)
             ec = errc::not_bound;
         else
-            make(ec, context.id_, nullptr, [&]() noexcept { return ::ibv_alloc_pd(context.native_handle()); });
+            make(ec, {context.id_}, [&]() noexcept { return ::ibv_alloc_pd(context.native_handle()); });
     }
     /// The twin of the adopting constructor: empty on failure.
     pd(adopt_t, ibv_pd* raw, std::error_code& ec) noexcept { take_over(raw, ec); }

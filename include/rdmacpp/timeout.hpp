@@ -51,6 +51,9 @@ private:
     std::int64_t milliseconds_;
 };
 
+/// As long as it takes.
+inline constexpr timeout no_limit{std::chrono::milliseconds(timeout::forever)};
+
 /// How a wait behaves beyond its deadline.
 struct wait_options {
     /// False: a signal handler that runs meanwhile changes nothing (EINTR is retried). True: it ends the wait with
@@ -91,6 +94,17 @@ public:
         if (left <= 0)
             return 0;
         return left < INT_MAX * million ? static_cast<int>((left + million - 1) / million) : INT_MAX;
+    }
+
+    bool is_never() const noexcept { return at_ == INT64_MAX; }
+    std::int64_t nanoseconds() const noexcept { return at_; } ///< Of the steady clock.
+
+    /// The span from now; for ever for never.
+    timeout left() const noexcept {
+        if (at_ == INT64_MAX)
+            return std::chrono::milliseconds(timeout::forever);
+        std::int64_t const left = at_ - now();
+        return std::chrono::nanoseconds(left > 0 ? left : 0);
     }
 
     bool passed() const noexcept { return at_ != INT64_MAX && now() >= at_; }

@@ -9,6 +9,7 @@
 #include "adopt.hpp"
 #include "detail/verbs_node.hpp"
 
+#include <initializer_list>
 #include <system_error>
 #include <utility>
 
@@ -69,7 +70,7 @@ protected:
 
     /// Makes the node first, so that nothing can fail once C has made the object.
     template <class Make>
-    void make(std::error_code& ec, detail::pinnable* first, detail::pinnable* second, Make&& make_object) noexcept {
+    void make(std::error_code& ec, std::initializer_list<detail::pinnable*> uses, Make&& make_object) noexcept {
         auto* const node = new (std::nothrow) Node;
         if (!node) {
             ec = detail::system_error_code(ENOMEM);
@@ -81,7 +82,7 @@ protected:
             delete node;
             return;
         }
-        node->open(object, first, second);
+        node->open(object, uses);
         raw_ = object;
         node_ = node;
     }
@@ -95,7 +96,7 @@ protected:
         if (detail::verbs_node* const known = detail::verbs_table::get().take_back(object, ec))
             node_ = static_cast<Node*>(known);
         else if (!ec)
-            make(ec, nullptr, nullptr, [object]() noexcept { return object; });
+            make(ec, {}, [object]() noexcept { return object; });
         if (!ec)
             raw_ = object;
     }

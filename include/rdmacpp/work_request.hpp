@@ -13,6 +13,8 @@
 
 namespace rdma::inline RDMACPP_ABI {
 
+class ah;
+
 /// A request for the send queue, with one piece of memory: built on the stack, in the order in which it reads:
 /// `qp.post_send(send_wr::write(region.sge(), peer).id(7).signaled())`.
 class send_wr {
@@ -44,6 +46,14 @@ public:
     send_wr& imm(std::uint32_t network_order) noexcept {
         wr_.opcode = wr_.opcode == IBV_WR_RDMA_WRITE ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_SEND_WITH_IMM;
         wr_.imm_data = network_order;
+        return *this;
+    }
+
+    /// Names the peer of a datagram: its address handle, which must stay until completion, its QP, and its key.
+    send_wr& to(ah const& peer, std::uint32_t qp_num, std::uint32_t qkey = RDMA_UDP_QKEY) noexcept;
+    /// Names the peer's shared receive queue, on an XRC_SEND QP.
+    send_wr& to_srq(std::uint32_t srq_num) noexcept {
+        wr_.qp_type.xrc.remote_srqn = srq_num;
         return *this;
     }
 

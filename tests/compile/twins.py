@@ -31,6 +31,7 @@ CLOSING = {'(': ')', '{': '}', '[': ']'}
 # Functions that are excused here, so that the headers need no comment about it.
 EXCUSED = {
     'rdma::error::error': 'makes the exception itself, and is called where one is thrown',
+    'rdma::connect_error::connect_error': 'likewise',
 }
 
 

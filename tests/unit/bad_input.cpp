@@ -418,7 +418,7 @@ void check_empty(rdma::cm_id& id) {
     empty(
         "rdma_set_option", [&] { id.set_af_only(true); }, [&](std::error_code& ec) { id.set_af_only(true, ec); });
     empty(
-        "rdma_set_option", [&] { id.set_ack_timeout(1); }, [&](std::error_code& ec) { id.set_ack_timeout(1, ec); });
+        "rdma_set_option", [&] { id.set_ack_timeout(1ms); }, [&](std::error_code& ec) { id.set_ack_timeout(1ms, ec); });
     empty(
         "rdma_set_option", [&] { id.set_option(0, 0, {}); }, [&](std::error_code& ec) { id.set_option(0, 0, {}, ec); });
     id.destroy_qp();

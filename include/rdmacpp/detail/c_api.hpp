@@ -20,6 +20,7 @@
 #endif
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
+#include <rdma/rdma_verbs.h>
 #pragma GCC diagnostic pop
 
 #endif

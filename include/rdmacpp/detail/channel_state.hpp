@@ -10,6 +10,8 @@
 
 #include "../stats.hpp"
 #include "id_record.hpp"
+#include "join_record.hpp"
+#include "removal.hpp"
 #include "wait_room.hpp"
 
 #include <atomic>
@@ -61,6 +63,13 @@ struct channel_state {
     void drop(id_record& id) noexcept;
     std::error_code destroy(id_record& id, std::uint32_t& held) noexcept;
     verbs_node* unhook_qp(id_record& id) noexcept;
+    verbs_node* unhook_srq(id_record& id) noexcept;
+    static std::error_code migrate(id_record& id, channel_state& to, std::uint32_t& held) noexcept;
+
+    // ---- multicast groups
+    join_record* join(id_record& id, address const& group, bool send_only, void* context, std::error_code& ec) noexcept;
+    static std::error_code leave(join_record& join, std::uint32_t& held) noexcept;
+    static void drop_join(join_record& join) noexcept;
 
     // ---- events
     bool try_get(held_event& event, wait_options options, std::error_code& ec) noexcept;
@@ -70,6 +79,7 @@ struct channel_state {
     void ack(held_event const& event) noexcept;
     static channel_state& of(held_event const& event) noexcept { return *event.charged->channel; }
     static void release_event(held_event const& event) noexcept;
+    static void* user_context_of_join(held_event const& event) noexcept;
 
     rdma_event_channel* const raw;
     channel_state* next = nullptr; // in the registry
@@ -99,7 +109,16 @@ private:
     void finish(id_record& id) noexcept;
     void let_go(id_record& id) noexcept;
     static std::uint32_t held_of_qp(id_record const& id) noexcept;
-    verbs_node* unhook_qp_locked(id_record& id) noexcept;
+    static verbs_node* unhook_qp_locked(id_record& id) noexcept;
+    static verbs_node* unhook_srq_locked(id_record& id) noexcept;
+    static join_record* find_join(id_record const& id, rdma_cm_event const& event) noexcept;
+    static void detach(join_record& join) noexcept;
+    static std::error_code leave_locked(join_record& join) noexcept;
+    void leave_unheld(id_record& id) noexcept;
+    static void forget_joins(id_record& id) noexcept;
+    void note(rdma_cm_event const* event, id_record& id) noexcept;
+    void note_removal(id_record& id) noexcept;
+    static void notice_removal(id_record& id) noexcept;
     static void sever(id_record& id) noexcept;
     static void last_unpin(pinnable& self) noexcept;
     bool is_all_of_c() noexcept;
@@ -123,7 +142,8 @@ struct RDMACPP_EXPORT channel_registry {
 
 inline id_record::id_record(channel_state& home) noexcept : pinnable(&channel_state::last_unpin), channel(&home) {}
 
-// ---- The channel -------------------------------------------------------------------------------------------------
+// ---- The channel
+// -------------------------------------------------------------------------------------------------
 
 /// The C channel is always non-blocking: a get is a try, then a poll, so that a wait can be stopped and no lock is
 /// held.
@@ -216,7 +236,8 @@ inline void channel_state::unref() noexcept {
     while (count > 1)
         if (refs.compare_exchange_weak(count, count - 1, std::memory_order_acq_rel))
             return;
-    { // the last one goes under the registry's mutex, or a borrow could find a state that is about to end
+    { // the last one goes under the registry's mutex, or a borrow could find a
+        // state that is about to end
         channel_registry& registry = channel_registry::get();
         std::lock_guard const lock(registry.mutex);
         if (refs.fetch_sub(1, std::memory_order_acq_rel) != 1)
@@ -231,6 +252,8 @@ inline void channel_state::end() noexcept {
         ::rdma_destroy_event_channel(raw);
     auto const forget = [](id_record* left) { // leaked or released: the C id is not ours to touch
         unpin(take(left->qp));
+        unpin(take(left->srq));
+        forget_joins(*left);
         delete left;
     };
     ids.for_each(forget);
@@ -272,7 +295,8 @@ inline channel_stats channel_state::stats() noexcept {
     return now;
 }
 
-// ---- Records -----------------------------------------------------------------------------------------------------
+// ---- Records
+// -----------------------------------------------------------------------------------------------------
 
 /// With its first pin a record keeps its channel, with its last it lets go.
 inline void channel_state::pin_record(id_record& id) noexcept {
@@ -326,7 +350,8 @@ inline id_record& channel_state::find_or_count(rdma_cm_id* id) noexcept {
     return known ? *known : spare(id);
 }
 
-// ---- Ids ---------------------------------------------------------------------------------------------------------
+// ---- Ids
+// ---------------------------------------------------------------------------------------------------------
 
 inline id_record* channel_state::create_id(rdma_port_space ps, void* context, std::error_code& ec) noexcept {
     ec.clear();
@@ -379,6 +404,8 @@ inline void channel_state::release_id(id_record& id) noexcept {
     if (inherited())
         return;
     id.surrender_qp();
+    if (id.removed.exchange(false)) // then it is for C to make librdmacm notice
+        removed_ids::get().fetch_sub(1, std::memory_order_acq_rel);
     id.status.store(id_status::released);
     if (unpin_record(id))
         refs.fetch_sub(1, std::memory_order_acq_rel); // not unref(): C's id needs the channel, even if nobody else does
@@ -389,13 +416,35 @@ inline verbs_node* channel_state::unhook_qp_locked(id_record& id) noexcept {
     verbs_node* const qp = id.qp;
     if (!qp)
         return nullptr;
+    for (join_record* join = id.joins; join; join = join->next)
+        detach(*join); // or its destroy is EBUSY, for ever
     id.qp = nullptr;
     id.send_cq = id.recv_cq = nullptr;
     id.raw->qp = nullptr;
-    id.raw->send_cq = id.raw->recv_cq = nullptr;
-    id.raw->send_cq_channel = id.raw->recv_cq_channel = nullptr;
+    id.raw->send_cq = nullptr;
+    id.raw->send_cq_channel = nullptr;
+    if (!id.srq_cq) {
+        id.raw->recv_cq = nullptr;
+        id.raw->recv_cq_channel = nullptr;
+    }
     id.raw->pd = id.default_pd; // librdmacm would leave the user's PD there, which may be gone soon
     return qp;
+}
+
+inline verbs_node* channel_state::unhook_srq_locked(id_record& id) noexcept {
+    if (!id.srq)
+        return nullptr;
+    id.raw->srq = nullptr;
+    if (take(id.srq_cq)) {
+        id.raw->recv_cq = nullptr;
+        id.raw->recv_cq_channel = nullptr;
+    }
+    return take(id.srq);
+}
+
+inline verbs_node* channel_state::unhook_srq(id_record& id) noexcept {
+    std::lock_guard const lock(mutex);
+    return unhook_srq_locked(id);
 }
 
 inline verbs_node* channel_state::unhook_qp(id_record& id) noexcept {
@@ -405,9 +454,11 @@ inline verbs_node* channel_state::unhook_qp(id_record& id) noexcept {
 
 /// Tells the peer now, when rdma_destroy_id, which would, has to wait for an ack.
 inline void channel_state::sever(id_record& id) noexcept {
-    if (id.request.load() == request_state::undecided)
-        ::rdma_reject(id.raw, nullptr, 0);
-    else if (id.active.load(std::memory_order_relaxed) && id.raw->verbs)
+    bool const undecided = id.request.load() == request_state::undecided;
+    if (undecided && ::rdma_reject(id.raw, nullptr, 0) == 0)
+        return;
+    bool const maybe_connected = undecided || id.active.load(std::memory_order_relaxed); // C may have accepted it
+    if (maybe_connected && id.raw->verbs)
         ::rdma_disconnect(id.raw);
 }
 
@@ -415,18 +466,21 @@ inline void channel_state::sever(id_record& id) noexcept {
 inline void channel_state::drop(id_record& id) noexcept {
     if (inherited())
         return;
-    verbs_node* qp;
+    verbs_node *qp, *srq;
     {
         std::lock_guard const lock(mutex);
         id.status.store(id_status::dropped);
         qp = unhook_qp_locked(id);
+        srq = unhook_srq_locked(id);
     }
+    leave_unheld(id);
     if (qp && qp->pins.load(std::memory_order_relaxed) > 1) { // an event of it is held: it stays, but must go quiet
         ibv_qp_attr attr{};
         attr.qp_state = IBV_QPS_ERR;
         ::ibv_modify_qp(static_cast<ibv_qp*>(qp->raw), &attr, IBV_QP_STATE);
     }
     unpin(qp);
+    unpin(srq);
     let_go(id);
 }
 
@@ -446,13 +500,28 @@ inline void channel_state::last_unpin(pinnable& self) noexcept {
     home.unref();
 }
 
+/// The DEVICE_REMOVAL of an id may wait unread, and goes with it: then the kernel knows the id no longer, and says so
+/// to any call, here to one that does nothing.
+inline void channel_state::notice_removal(id_record& id) noexcept {
+    constexpr int no_such_level = 0x7fff;
+    unsigned char nothing = 0;
+    if (!id.raw->verbs || id.removed.load() || ::rdma_set_option(id.raw, no_such_level, 0, &nothing, 1) == 0)
+        return;
+    if ((errno == ENXIO || errno == EIO) && !id.removed.exchange(true))
+        removed_ids::get().fetch_add(1, std::memory_order_acq_rel);
+}
+
 /// The C object goes, with nothing held. If C refuses, the record stays, so that late events are known and swallowed.
 inline void channel_state::finish(id_record& id) noexcept {
     rdma_cm_id* const object = id.raw;
-    { // whoever looks at the C id under the mutex has seen a pin, and is done with it now
+    { // whoever looks at the C id under the mutex has seen a pin, and is done
+        // with it now
         std::lock_guard const lock(mutex);
     }
+    notice_removal(id);
     std::error_code const failure = check_errno(::rdma_destroy_id(object));
+    if (id.removed.exchange(false))
+        removed_id_gone();
     bool stays = false;
     {
         std::lock_guard const lock(mutex);
@@ -467,40 +536,54 @@ inline void channel_state::finish(id_record& id) noexcept {
         report({diagnostic_kind::destroy_failed, "rdma_destroy_id", object, failure});
 }
 
-/// How many events of its QP, and of the CQs that librdmacm made for it, are held.
+/// How many events of its QP and SRQ, and of the CQs that librdmacm made for them, are held.
 inline std::uint32_t channel_state::held_of_qp(id_record const& id) noexcept {
     std::uint32_t held = 0;
     for (verbs_node const* const node :
-         {id.qp, static_cast<verbs_node*>(id.send_cq), static_cast<verbs_node*>(id.recv_cq)})
-        if (node)
-            held += node->pins.load(std::memory_order_relaxed) - 1;
+         {id.qp, static_cast<verbs_node*>(id.send_cq), static_cast<verbs_node*>(id.recv_cq), id.srq,
+          static_cast<verbs_node*>(id.srq_cq)}) {
+        if (!node)
+            continue;
+        held += node->pins.load(std::memory_order_relaxed) - 1;
+        if (node != id.qp && id.qp && node != id.send_cq && node != id.recv_cq && id.qp->uses(*node))
+            --held;
+    }
     return held;
 }
 
 /// destroy() asked for by name: it never waits, and on failure the id stays as it was, but for its QP.
 inline std::error_code channel_state::destroy(id_record& id, std::uint32_t& held) noexcept {
-    verbs_node* qp;
+    verbs_node *qp, *srq;
     {
         std::lock_guard const lock(mutex);
-        held = id.events + held_of_qp(id);
+        held = id.events + id.named.load(std::memory_order_relaxed) + held_of_qp(id);
         if (held != 0)
             return system_error_code(EDEADLK);
-        // The owner's pin, and those of what goes with the id.
-        std::uint32_t const own = 1u + (id.qp ? 1 : 0) + (id.send_cq ? 1 : 0) + (id.recv_cq ? 1 : 0);
+        std::uint32_t own = 1; // the owner's pin, and those of what goes with the id
+        for (verbs_node const* const part :
+             {id.qp, static_cast<verbs_node*>(id.send_cq), static_cast<verbs_node*>(id.recv_cq), id.srq,
+              static_cast<verbs_node*>(id.srq_cq)})
+            own += part ? 1 : 0;
         if (id.pins.load(std::memory_order_acquire) > own)
             return system_error_code(EBUSY);
         id.status.store(id_status::dropped);
         qp = unhook_qp_locked(id);
+        srq = unhook_srq_locked(id);
     }
+    leave_unheld(id);
     unpin(qp);
+    unpin(srq);
     if (id.pins.load(std::memory_order_acquire) > 1) { // a completion or async event was got meanwhile: put off, then
         let_go(id);
         return {};
     }
+    notice_removal(id);
     if (std::error_code const failure = check_errno(::rdma_destroy_id(id.raw))) {
         id.status.store(id_status::owned);
         return failure;
     }
+    if (id.removed.exchange(false))
+        removed_id_gone();
     {
         std::lock_guard const lock(mutex);
         if (id.listed)
@@ -511,7 +594,164 @@ inline std::error_code channel_state::destroy(id_record& id, std::uint32_t& held
     return {};
 }
 
-// ---- Events ------------------------------------------------------------------------------------------------------
+// ---- Multicast groups
+// --------------------------------------------------------------------------------------------
+
+/// Whether an event is one of a group, which its private data then names.
+inline bool is_of_join(rdma_cm_event const& event) noexcept {
+    return type_of(event) == cm_event_type::multicast_join || type_of(event) == cm_event_type::multicast_error;
+}
+
+/// The join that an event is about; null if C joined.
+inline join_record* channel_state::find_join(id_record const& id, rdma_cm_event const& event) noexcept {
+    if (!is_of_join(event))
+        return nullptr;
+    join_record* join = id.joins;
+    while (join && join != event.param.ud.private_data)
+        join = join->next;
+    return join;
+}
+
+/// One group at most once: librdmacm finds it by its address alone.
+inline join_record* channel_state::join(id_record& id, address const& group, bool send_only, void* context,
+                                        std::error_code& ec) noexcept {
+    auto* const join = new (std::nothrow) join_record(id, group, context, send_only);
+    if (!join) {
+        ec = system_error_code(ENOMEM);
+        return nullptr;
+    }
+    {
+        std::lock_guard const lock(mutex);
+        for (join_record const* other = id.joins; other && !ec; other = other->next)
+            if (other->group == group)
+                ec = errc::already_joined;
+        auto* const to = const_cast<sockaddr*>(join->group.native_handle()); // C only reads it
+        if (!ec && send_only) {
+            rdma_cm_join_mc_attr_ex attr{RDMA_CM_JOIN_MC_ATTR_ADDRESS | RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS,
+                                         RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER, to};
+            ec = check_errno(::rdma_join_multicast_ex(id.raw, &attr, join));
+        } else if (!ec)
+            ec = check_errno(::rdma_join_multicast(id.raw, to, join));
+        if (!ec) {
+            join->next = id.joins;
+            id.joins = join;
+            id.multicasts.store(true, std::memory_order_relaxed);
+            return join;
+        }
+    }
+    delete join;
+    return nullptr;
+}
+
+inline void channel_state::detach(join_record& join) noexcept {
+    if (join.attached && join.id->raw->qp)
+        ::ibv_detach_mcast(join.id->raw->qp, &join.gid, join.lid);
+    join.attached = false;
+}
+
+/// Under join_mutex and the channel's mutex, with no event of the group held: C has nothing to wait for. Whatever it
+/// answers, it has forgotten the group.
+inline std::error_code channel_state::leave_locked(join_record& join) noexcept {
+    id_record& id = *join.id;
+    join_record** link = &id.joins;
+    while (*link != &join)
+        link = &(*link)->next;
+    *link = join.next;
+    auto* const group = const_cast<sockaddr*>(join.group.native_handle()); // C only reads it
+    std::error_code const ec = check_errno(::rdma_leave_multicast(id.raw, group));
+    join.id = nullptr;
+    join.unref();
+    return ec;
+}
+
+inline std::error_code channel_state::leave(join_record& join, std::uint32_t& held) noexcept {
+    std::lock_guard const leaving(join_mutex::get());
+    if (!join.id)
+        return {}; // its id is gone, and left it
+    std::lock_guard const lock(join.id->channel->mutex);
+    held = join.events;
+    return held == 0 ? leave_locked(join) : system_error_code(EDEADLK);
+}
+
+/// The membership lets go.
+inline void channel_state::drop_join(join_record& join) noexcept {
+    {
+        std::lock_guard const leaving(join_mutex::get());
+        if (id_record* const id = join.id; id && id->has(id_status::owned)) { // or it is C's, like the group
+            std::lock_guard const lock(id->channel->mutex);
+            join.dropped = true;
+            detach(join);
+            if (join.events == 0)
+                leave_locked(join);
+        }
+    }
+    join.unref();
+}
+
+/// The id is dropped: it leaves every group, now or with the last event of it. librdmacm would keep their memory.
+inline void channel_state::leave_unheld(id_record& id) noexcept {
+    if (!id.multicasts.load(std::memory_order_relaxed))
+        return;
+    std::lock_guard const leaving(join_mutex::get());
+    std::lock_guard const lock(mutex);
+    for (join_record *join = id.joins, *following; join; join = following) {
+        following = join->next;
+        join->dropped = true;
+        if (join->events == 0)
+            leave_locked(*join);
+    }
+}
+
+/// Of an id that C has, or that could not be destroyed.
+inline void channel_state::forget_joins(id_record& id) noexcept {
+    if (!id.joins)
+        return;
+    std::lock_guard const leaving(join_mutex::get());
+    while (join_record* const join = id.joins) {
+        id.joins = join->next;
+        join->id = nullptr;
+        join->unref();
+    }
+}
+
+/// The pointer that the program gave to the join; C's own, if C joined.
+inline void* channel_state::user_context_of_join(held_event const& event) noexcept {
+    if (!is_of_join(*event.raw))
+        return nullptr;
+    std::lock_guard const lock(event.charged->channel->mutex);
+    join_record const* const join = find_join(*event.charged, *event.raw);
+    return join ? join->user_context : const_cast<void*>(event.raw->param.ud.private_data);
+}
+
+// ---- Migration
+// ---------------------------------------------------------------------------------------------------
+
+/// Under both mutexes no thread of ours is inside a get, and no event is held: C has nothing to wait for.
+inline std::error_code channel_state::migrate(id_record& id, channel_state& to, std::uint32_t& held) noexcept {
+    channel_state& from = *id.channel;
+    if (&from == &to)
+        return {};
+    {
+        bool const in_order = reinterpret_cast<std::uintptr_t>(&from) < reinterpret_cast<std::uintptr_t>(&to);
+        std::lock_guard const first(in_order ? from.mutex : to.mutex);
+        std::lock_guard const second(in_order ? to.mutex : from.mutex);
+        held = id.events;
+        if (held != 0)
+            return system_error_code(EDEADLK);
+        if (std::error_code const failure = check_errno(::rdma_migrate_id(id.raw, to.raw)))
+            return failure;
+        if (id.listed)
+            from.ids.erase(&id);
+        id.channel = &to;
+        to.insert(id);
+    }
+    to.ref();
+    from.unref();
+    return {};
+}
+
+// ---- Events
+// ------------------------------------------------------------------------------------------------------
 
 /// Pins every id that the event names; the new id of a CONNECT_REQUEST is the event's, unless it has an owner.
 inline void channel_state::hold(rdma_cm_event* event, held_event& held, id_record* known_child) noexcept {
@@ -521,6 +761,8 @@ inline void channel_state::hold(rdma_cm_event* event, held_event& held, id_recor
     ++charged.tally(type_of(*event)).held;
     ++counts.events_held;
     held = {event, &charged, known_child};
+    if (join_record* const join = find_join(charged, *event))
+        ++join->events;
     if (type_of(*event) != cm_event_type::connect_request)
         return;
     if (!held.child) {
@@ -530,7 +772,35 @@ inline void channel_state::hold(rdma_cm_event* event, held_event& held, id_recor
         pin_record(*held.child); // as its owner
     }
     pin_record(*held.child); // as one that names it
-    ++held.child->events;
+    held.child->named.fetch_add(1, std::memory_order_relaxed);
+}
+
+/// Remembers what later calls ask for.
+inline void channel_state::note(rdma_cm_event const* event, id_record& id) noexcept {
+    switch (type_of(*event)) {
+    case cm_event_type::disconnected: id.ended.store(true, std::memory_order_release); break;
+    case cm_event_type::device_removal: note_removal(id); break;
+    case cm_event_type::multicast_join:
+        if (join_record* const join = find_join(id, *event)) {
+            join->attached = id.raw->qp && !join->send_only;
+            join->gid = event->param.ud.ah_attr.grh.dgid;
+            join->lid = event->param.ud.ah_attr.dlid;
+        }
+        break;
+    default: break;
+    }
+}
+
+/// The kernel tells an id of it, but not the new ids of the device that nobody accepted yet.
+inline void channel_state::note_removal(id_record& id) noexcept {
+    ibv_context const* const device = id.raw->verbs;
+    ids.for_each([&](id_record* each) {
+        bool const new_one = each->request.load() == request_state::undecided &&
+                             (each->has(id_status::owned) || each->has(id_status::in_event)) &&
+                             each->raw->verbs == device;
+        if ((each == &id ? id.has(id_status::owned) : new_one) && !each->removed.exchange(true))
+            removed_ids::get().fetch_add(1, std::memory_order_acq_rel);
+    });
 }
 
 /// Decides what becomes of an event that C has just given. Nothing here can fail.
@@ -539,6 +809,7 @@ inline channel_state::fate channel_state::take_in(rdma_cm_event* event, held_eve
     id_record const* const charged = ids.find(charged_id(*event));
     if (!charged || !charged->has(id_status::dropped)) {
         hold(event, held, nullptr);
+        note(event, *held.charged);
         if (held.child)
             event->id->context = nullptr; // librdmacm hands down the listener's
         return fate::delivered;
@@ -626,16 +897,22 @@ inline void channel_state::ack(held_event const& event) noexcept {
         return;
     id_record& charged = *event.charged;
     id_record* const child = event.child;
+    std::unique_lock leaving(join_mutex::get(), std::defer_lock);
+    if (is_of_join(*event.raw))
+        leaving.lock();
     bool const abandoned = child && child->has(id_status::in_event);
     rdma_cm_id const* const child_raw = child ? child->raw : nullptr;
     bool last = false, last_of_foreign = false, last_of_child = false;
     {
         std::lock_guard const lock(mutex);
         --charged.tally(type_of(*event.raw)).held;
+        join_record* const join = find_join(charged, *event.raw);
         ::rdma_ack_cm_event(event.raw);
         ++counts.events_acked;
         --counts.events_held;
         --charged.events;
+        if (join && --join->events == 0 && join->dropped)
+            leave_locked(*join);
         last = unpin_record(charged);
         last_of_foreign = last && charged.has(id_status::foreign);
         if (last_of_foreign && charged.listed) { // C's id: known only while events of it are held
@@ -645,14 +922,16 @@ inline void channel_state::ack(held_event const& event) noexcept {
             spares = &charged;
         }
         if (child) {
-            --child->events;
+            child->named.fetch_sub(1, std::memory_order_relaxed);
             last_of_child = unpin_record(*child);
             if (abandoned)
                 ++counts.requests_rejected;
         }
     }
+    if (leaving)
+        leaving.unlock();
     if (abandoned) {
-        drop(*child);
+        child->channel->drop(*child);
         report({diagnostic_kind::request_rejected, "rdma_destroy_id", child_raw, {}});
     } else if (last_of_child)
         last_unpin(*child);

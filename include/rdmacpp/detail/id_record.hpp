@@ -7,6 +7,7 @@
 
 #include "../event_type.hpp"
 #include "c_api.hpp"
+#include "join_record.hpp"
 #include "pin.hpp"
 #include "verbs_node.hpp"
 
@@ -78,69 +79,70 @@ struct id_record : pinnable {
         return held_events[index < known_types ? index : known_types];
     }
 
-    /// The held events that its destroy waits for; the others only name it.
-    std::uint32_t charged() const noexcept {
-        std::uint32_t sum = 0;
-        for (event_tally const& one : held_events)
-            sum += one.held;
-        return sum;
-    }
-
     bool has(id_status s) const noexcept { return status.load() == s; }
 
-    /// The QP goes to C with the id, and what librdmacm made for it. No lock and no C call.
+    /// The QP and SRQ go to C with the id, and what librdmacm made for them. No lock and no C call.
     void surrender_qp() noexcept {
-        for (verbs_node* const own : own_nodes())
+        for (verbs_node* const own :
+             {qp, static_cast<verbs_node*>(send_cq), static_cast<verbs_node*>(recv_cq), channel_of(send_cq),
+              channel_of(recv_cq), srq, static_cast<verbs_node*>(srq_cq), channel_of(srq_cq)})
             if (own) {
                 pin(own); // dropped when it comes back, or its address is found used again
                 own->surrender();
             }
     }
 
-    /// The id came back from C: with its QP, unless C destroyed that.
+    /// The id came back from C: with its SRQ and QP, unless C destroyed them.
     void take_qp_back() noexcept {
+        if (srq && take_back(srq, raw->srq == srq->raw, {srq_cq, channel_of(srq_cq)}))
+            srq->need_again({raw->srq->pd}, this);
+        if (!srq)
+            srq_cq = nullptr;
+        if (qp && take_back(qp, raw->qp == qp->raw, {send_cq, recv_cq, channel_of(send_cq), channel_of(recv_cq)}))
+            qp->need_again({raw->qp->pd, raw->qp->send_cq, raw->qp->recv_cq, raw->qp->srq}, this);
         if (!qp)
-            return;
-        auto const own = own_nodes();
-        bool const there = raw->qp == qp->raw;
-        for (verbs_node* const node : own)
-            if (node && node->take_back(there))
-                unpin(node);
-        if (!there) {
             send_cq = recv_cq = nullptr;
-            unpin(take(qp)); // surrendered: nothing is destroyed
-            return;
-        }
-        qp->need_again({raw->qp->pd, raw->qp->send_cq, raw->qp->recv_cq}, this);
-        for (cq_node* const cq : {send_cq, recv_cq})
+        for (cq_node* const cq : {send_cq, recv_cq, srq_cq})
             if (cq)
                 cq->channel->need_again({}, this);
     }
 
     rdma_cm_id* raw = nullptr;
     id_record* next = nullptr;  // in the channel's table, or among its spares
-    channel_state* channel;     // kept alive while this has pins
+    channel_state* channel;     // kept alive while this has pins; another one after migrate
     verbs_node* qp = nullptr;   // of create_qp; pinned
     cq_node* send_cq = nullptr; // the CQs that librdmacm made for it: pinned by the QP; their channels pin the id
     cq_node* recv_cq = nullptr;
+    verbs_node* srq = nullptr;    // of create_srq; pinned
+    cq_node* srq_cq = nullptr;    // the CQ that librdmacm made for it, if it is an XRC one: pinned by it
+    join_record* joins = nullptr; // its multicast groups; under the channel's mutex
     ibv_pd* default_pd = nullptr; // what id->pd was before create_qp put the user's there
     atomic_state<id_status> status{id_status::foreign};
     atomic_state<request_state> request{request_state::none};
-    std::atomic<bool> active{false}; // connect or accept went through: there may be somebody to tell
-    bool listed = false;             // in the channel's table; under its mutex, like all that follows
-    bool leaked = false;             // its destroy failed
-    std::uint32_t events = 0;        // held events that name this id
+    std::atomic<bool> active{false};     // connect or accept went through: there may be somebody to tell
+    std::atomic<bool> ended{false};      // a DISCONNECTED was got
+    std::atomic<bool> removed{false};    // a DEVICE_REMOVAL was got
+    std::atomic<bool> multicasts{false}; // it joined a group once
+    bool listening = false;              // the owner's to look at
+    std::atomic<std::uint32_t> named{0}; // held CONNECT_REQUESTs that brought it: under the mutex of their channel
+    bool listed = false;                 // in the channel's table; under its mutex, like all that follows
+    bool leaked = false;                 // its destroy failed
+    std::uint32_t events = 0;            // held events that its destroy waits for
     event_tally held_events[tallies];
 
 private:
-    /// Its QP, the CQs that librdmacm made for it, and their channels; null where there are none.
-    struct nodes {
-        verbs_node* each[5];
-        verbs_node* const* begin() const noexcept { return each; }
-        verbs_node* const* end() const noexcept { return each + 5; }
-    };
-    nodes own_nodes() const noexcept {
-        return {{qp, send_cq, recv_cq, send_cq ? send_cq->channel : nullptr, recv_cq ? recv_cq->channel : nullptr}};
+    static verbs_node* channel_of(cq_node const* cq) noexcept { return cq ? cq->channel : nullptr; }
+
+    /// Takes back what C had, and what goes with it; false, and it is forgotten, if C destroyed it meanwhile.
+    static bool take_back(verbs_node*& main, bool there, std::initializer_list<verbs_node*> parts) noexcept {
+        for (verbs_node* const part : parts)
+            if (part && part->take_back(there))
+                unpin(part);
+        if (main->take_back(there))
+            unpin(main);
+        if (!there)
+            unpin(take(main)); // surrendered: nothing is destroyed
+        return there;
     }
 };
 

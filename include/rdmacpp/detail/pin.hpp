@@ -52,6 +52,23 @@ inline void unpin(pinnable* target) noexcept {
         target->on_last_unpin(*target);
 }
 
+/// One pin, for as long as it lives.
+class keep {
+public:
+    keep() noexcept = default;
+    explicit keep(pinnable* target) noexcept : target_(target) { pin(target); }
+    keep(keep&& other) noexcept : target_(take(other.target_)) {}
+    keep& operator=(keep&& other) noexcept {
+        keep moved(static_cast<keep&&>(other));
+        swap_values(target_, moved.target_);
+        return *this;
+    }
+    ~keep() { unpin(target_); }
+
+private:
+    pinnable* target_ = nullptr;
+};
+
 /// Drops a count that is not the last one, and leaves the last one be: without a lock, and without ending anything.
 inline bool unref_unless_last(std::atomic<std::uint32_t>& count) noexcept {
     std::uint32_t now = count.load(std::memory_order_relaxed);

@@ -13,6 +13,7 @@
 #include "wait_room.hpp"
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <mutex>
@@ -31,9 +32,8 @@ struct verbs_node : pinnable {
     verbs_node(destroy_function destroy_it, char const* destroy_call) noexcept
         : verbs_node(&last<verbs_node>, destroy_it, destroy_call) {}
 
-    /// Starts life: one pin, its owner's; `first`, `second` ... are kept alive until this is destroyed.
-    void open(void* object, pinnable* first, pinnable* second = nullptr, pinnable* third = nullptr,
-              pinnable* fourth = nullptr) noexcept;
+    /// Starts life: one pin, its owner's; what it `uses` is kept alive until this is destroyed.
+    void open(void* object, std::initializer_list<pinnable*> uses) noexcept;
 
     void const* key() const noexcept { return raw; }
 
@@ -56,6 +56,13 @@ struct verbs_node : pinnable {
     /// destroy() asked for by name: refused while anything else pins this; on failure all stays as it was.
     std::error_code destroy_now() noexcept;
 
+    bool uses(pinnable const& other) const noexcept {
+        for (pinnable const* const needed : needs)
+            if (needed == &other)
+                return true;
+        return false;
+    }
+
     /// Tells C of all that is done.
     void settle_all() noexcept {
         if (unsettled.load(std::memory_order_acquire) != 0) // only ever of a CQ
@@ -77,11 +84,13 @@ struct verbs_node : pinnable {
             settle(cq);
     }
 
+    static constexpr std::size_t most_needs = 6; // a QP's PD, two CQs, SRQ, XRC domain and id
+
     destroy_function const destroy;
     char const* const destroy_name;
     void* raw = nullptr;
     verbs_node* next = nullptr; // in the table
-    pinnable* needs[4] = {};
+    pinnable* needs[most_needs] = {};
     std::atomic<std::uint32_t> unsettled{
         0};                               // completion events that were got and dropped, of which C does not know yet
     std::atomic<bool> surrendered{false}; // released to C: whoever adopts it has it
@@ -132,6 +141,20 @@ struct cq_node : verbs_node {
               &verbs_node::last<cq_node>, [](void* p) noexcept { return ::ibv_destroy_cq(static_cast<ibv_cq*>(p)); },
               "ibv_destroy_cq") {}
     comp_channel_node* channel = nullptr; // one of its needs, or null
+};
+
+struct qp_node : verbs_node {
+    qp_node() noexcept
+        : verbs_node(
+              &verbs_node::last<qp_node>, [](void* p) noexcept { return ::ibv_destroy_qp(static_cast<ibv_qp*>(p)); },
+              "ibv_destroy_qp") {}
+};
+
+struct srq_node : verbs_node {
+    srq_node() noexcept
+        : verbs_node(
+              &verbs_node::last<srq_node>, [](void* p) noexcept { return ::ibv_destroy_srq(static_cast<ibv_srq*>(p)); },
+              "ibv_destroy_srq") {}
 };
 
 /// Every verbs object that rdmacpp knows, by address: an event names its object by nothing else. One per process, and
@@ -192,12 +215,11 @@ struct RDMACPP_EXPORT verbs_table {
     }
 };
 
-inline void verbs_node::open(void* object, pinnable* first, pinnable* second, pinnable* third,
-                             pinnable* fourth) noexcept {
+inline void verbs_node::open(void* object, std::initializer_list<pinnable*> uses) noexcept {
     raw = object;
-    pinnable* const all[] = {first, second, third, fourth};
-    for (std::size_t i = 0; i != 4; ++i)
-        pin(needs[i] = all[i]);
+    pinnable** place = needs;
+    for (pinnable* const used : uses)
+        pin(*place++ = used);
     pins.store(1, std::memory_order_relaxed);
     verbs_table::get().insert(this);
 }
@@ -220,7 +242,7 @@ inline void verbs_node::need_again(std::initializer_list<void const*> used, pinn
     for (pinnable const* const needed : needs)
         if (needed == id)
             return;
-    pin(needs[3] = id); // of an id's own objects alone, which leave that place free for it
+    pin(needs[most_needs - 1] = id); // of an id's own objects alone, which leave that place free for it
 }
 
 inline void verbs_node::let_go_of_needs() noexcept {

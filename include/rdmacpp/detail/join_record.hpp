@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT
+// What the library knows of one join of an id to a multicast group.
+#pragma once
+
+#include "../config.hpp"
+#if __cplusplus >= 202002L // below, config.hpp says what to do
+
+#include "../address.hpp"
+#include "c_api.hpp"
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <new>
+
+namespace rdma::inline RDMACPP_ABI::detail {
+
+struct id_record;
+
+/// It is the C context of the join, and keeps the user's. Kept by the membership, and by the id until the group is
+/// left.
+struct join_record {
+    join_record(id_record& joined, address const& to, void* context, bool sends_only) noexcept
+        : id(&joined), group(to), user_context(context), send_only(sends_only) {}
+
+    void unref() noexcept {
+        if (refs.fetch_sub(1, std::memory_order_acq_rel) == 1)
+            delete this;
+    }
+
+    id_record* id;               // null once it was left, or the id is gone; under join_mutex
+    join_record* next = nullptr; // of the same id; under its channel's mutex, like all that follows
+    address const group;         // leave finds the group by these bytes
+    void* const user_context;
+    bool const send_only;  // librdmacm attaches no QP then
+    bool dropped = false;  // its membership is gone: it is left with the last ack
+    bool attached = false; // librdmacm attached the id's QP, to:
+    ibv_gid gid{};
+    std::uint16_t lid = 0;
+    std::uint32_t events = 0; // held events of this group
+    std::atomic<std::uint32_t> refs{2};
+};
+
+/// Taken before a channel's mutex by whoever leaves a group: a membership finds its id through it. Joins are rare, so
+/// there is one for all. Never destroyed.
+struct RDMACPP_EXPORT join_mutex {
+    static std::mutex& get() noexcept {
+        alignas(std::mutex) static unsigned char memory[sizeof(std::mutex)];
+        static std::mutex* const mutex = new (memory) std::mutex;
+        return *mutex;
+    }
+};
+
+} // namespace rdma::inline RDMACPP_ABI::detail
+
+#endif

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: MIT
+// What the library knows of one id of C's synchronous mode.
+#pragma once
+
+#include "../config.hpp"
+#if __cplusplus >= 202002L // below, config.hpp says what to do
+
+#include "../diagnostics.hpp"
+#include "../event_type.hpp"
+#include "address_map.hpp"
+#include "c_api.hpp"
+#include "channel_state.hpp"
+#include "check.hpp"
+#include "pin.hpp"
+
+#include <cerrno>
+#include <mutex>
+#include <new>
+
+namespace rdma::inline RDMACPP_ABI::detail {
+
+/// Pinned by its owner, by what was made from its device, and by each id that has parked a CONNECT_REQUEST of it: C's
+/// destroy of a listener waits for these, which C acks with the other id's next call, or in its destroy.
+struct sync_record : pinnable {
+    sync_record() noexcept : pinnable(&last_unpin) {}
+
+    void const* key() const noexcept { return raw; }
+
+    static sync_record* adopt(rdma_cm_id* id, std::error_code& ec) noexcept;
+    sync_record* get_request(std::error_code& ec) noexcept;
+    void surrender() noexcept;
+    void let_listener_go() noexcept;
+
+    rdma_cm_id* raw = nullptr;
+    sync_record* next = nullptr;
+    sync_record* listener = nullptr;        // pinned, while its event is parked here; under the table's mutex, like:
+    rdma_cm_id const* charged_to = nullptr; // that listener, also if nobody has adopted it
+    bool disconnected = false;
+
+private:
+    void open(rdma_cm_id* id) noexcept;
+    static void last_unpin(pinnable& self) noexcept;
+    static void destroy(rdma_cm_id* id) noexcept;
+};
+
+/// Every one of them, by its C id. One per process, never destroyed.
+struct RDMACPP_EXPORT sync_table {
+    std::mutex mutex;
+    address_map<sync_record> records;
+
+    static sync_table& get() noexcept {
+        alignas(sync_table) static unsigned char memory[sizeof(sync_table)];
+        static sync_table* const table = new (memory) sync_table;
+        return *table;
+    }
+};
+
+/// The listener whose CONNECT_REQUEST an id has parked.
+inline rdma_cm_id const* listener_of(rdma_cm_id const& id) noexcept {
+    return id.event && type_of(*id.event) == cm_event_type::connect_request ? id.event->listen_id : nullptr;
+}
+
+inline sync_record* sync_record::adopt(rdma_cm_id* id, std::error_code& ec) noexcept {
+    ec.clear();
+    if (!id) {
+        ec = errc::null_handle;
+        return nullptr;
+    }
+    {
+        channel_registry& registry = channel_registry::get();
+        std::lock_guard const lock(registry.mutex);
+        if (registry.channels.find(id->channel))
+            ec = errc::wrong_channel; // an asynchronous one
+    }
+    auto* const record = ec ? nullptr : new (std::nothrow) sync_record;
+    if (!record) {
+        ec = ec ? ec : system_error_code(ENOMEM);
+        return nullptr;
+    }
+    sync_table& table = sync_table::get();
+    std::lock_guard const lock(table.mutex);
+    if (table.records.find(id)) {
+        delete record;
+        ec = errc::already_owned;
+        return nullptr;
+    }
+    record->open(id);
+    return record;
+}
+
+/// Under the table's mutex.
+inline void sync_record::open(rdma_cm_id* id) noexcept {
+    sync_table& table = sync_table::get();
+    raw = id;
+    pins.store(1, std::memory_order_relaxed);
+    charged_to = listener_of(*id);
+    if (charged_to && (listener = table.records.find(charged_to)))
+        pin(listener);
+    table.records.for_each([this](sync_record* child) {
+        if (child->charged_to == raw && !child->listener)
+            pin(child->listener = this);
+    });
+    table.records.insert(this);
+}
+
+/// C parks the event of a request that fails, and forgets the new id in it.
+inline sync_record* sync_record::get_request(std::error_code& ec) noexcept {
+    auto* const child = new (std::nothrow) sync_record;
+    if (!child) {
+        ec = system_error_code(ENOMEM);
+        return nullptr;
+    }
+    rdma_cm_id* id = nullptr;
+    ec = check_errno(::rdma_get_request(raw, &id));
+    if (ec) {
+        delete child;
+        if (listener_of(*raw) == raw)
+            destroy(raw->event->id);
+        return nullptr;
+    }
+    std::lock_guard const lock(sync_table::get().mutex);
+    child->open(id);
+    return child;
+}
+
+/// A call of C's may have acked the parked event.
+inline void sync_record::let_listener_go() noexcept {
+    sync_record* free_one = nullptr;
+    {
+        std::lock_guard const lock(sync_table::get().mutex);
+        if (charged_to && listener_of(*raw) != charged_to) {
+            charged_to = nullptr;
+            free_one = take(listener);
+        }
+    }
+    unpin(free_one);
+}
+
+/// C's again. What its listener needs is C's affair, too.
+inline void sync_record::surrender() noexcept {
+    if (inherited())
+        return;
+    sync_record* free_one;
+    {
+        sync_table& table = sync_table::get();
+        std::lock_guard const lock(table.mutex);
+        table.records.erase(this);
+        table.records.for_each([this](sync_record* child) {
+            if (child->listener == this && unref_unless_last(pins))
+                child->listener = nullptr;
+        });
+        free_one = take(listener);
+        raw = nullptr;
+    }
+    unpin(free_one);
+    unpin(this);
+}
+
+inline void sync_record::last_unpin(pinnable& self) noexcept {
+    auto* const record = &static_cast<sync_record&>(self);
+    if (record->raw) {
+        {
+            sync_table& table = sync_table::get();
+            std::lock_guard const lock(table.mutex);
+            table.records.erase(record);
+        }
+        destroy(record->raw);
+    }
+    unpin(record->listener);
+    delete record;
+}
+
+/// As rdma_destroy_ep does, which also frees what only it can; but it tells of no failure, and leaves behind the CQ of
+/// a QP that only sends.
+inline void sync_record::destroy(rdma_cm_id* id) noexcept {
+    auto const told = [](char const* function, void const* object, int result) {
+        if (std::error_code const failure = check_returned(result))
+            report({diagnostic_kind::destroy_failed, function, object, failure});
+    };
+    if (ibv_qp* const qp = take(id->qp))
+        told("ibv_destroy_qp", qp, ::ibv_destroy_qp(qp));
+    if (ibv_srq* const srq = take(id->srq))
+        told("ibv_destroy_srq", srq, ::ibv_destroy_srq(srq));
+    for (ibv_cq* const cq : {take(id->send_cq), take(id->recv_cq)})
+        if (cq)
+            told("ibv_destroy_cq", cq, ::ibv_destroy_cq(cq));
+    for (ibv_comp_channel* const channel : {take(id->send_cq_channel), take(id->recv_cq_channel)})
+        if (channel)
+            told("ibv_destroy_comp_channel", channel, ::ibv_destroy_comp_channel(channel));
+    errno = 0;
+    ::rdma_destroy_ep(id);
+    switch (int const reason = errno; reason) { // what a refused rdma_destroy_id leaves there
+    case EBADF:
+    case EINVAL:
+    case ENOENT:
+    case EACCES:
+    case EFAULT:
+        report({diagnostic_kind::destroy_failed, "rdma_destroy_ep", id, {reason, std::system_category()}});
+        break;
+    default: break;
+    }
+}
+
+} // namespace rdma::inline RDMACPP_ABI::detail
+
+#endif

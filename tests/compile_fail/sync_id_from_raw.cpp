@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: MIT
+// Taking over is written out: adopt.
+// expect-error(gcc): no matching function for call|conversion from .* requested|cannot convert
+// expect-error(clang): no matching (constructor|conversion|function)|no viable conversion|cannot initialize
+#include <rdmacpp/rdmacpp.hpp>
+
+void take(rdma_cm_id* raw) {
+#ifdef EXPECT_OK
+    rdma::sync_id owner{rdma::adopt, raw};
+#else
+    rdma::sync_id owner{raw};
+#endif
+}

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: MIT
+// Taking over is written out: adopt.
+// expect-error(gcc): no matching function for call|conversion from .* requested|cannot convert
+// expect-error(clang): no matching (constructor|conversion|function)|no viable conversion|cannot initialize
+#include <rdmacpp/rdmacpp.hpp>
+
+void take(ibv_xrcd* raw) {
+#ifdef EXPECT_OK
+    rdma::xrcd owner{rdma::adopt, raw};
+#else
+    rdma::xrcd owner{raw};
+#endif
+}
