@@ -7,6 +7,7 @@
 #if __cplusplus >= 202002L // below, config.hpp says what to do
 
 #include "connect.hpp"
+#include "detail/contract.hpp"
 #include "event_source.hpp"
 
 #include <optional>
@@ -98,6 +99,7 @@ private:
             report_.step = connect_step::migrate;
             id.migrate(to, ec);
         }
+        channel_ = event_channel(no_init);
         return ec ? cm_id() : std::move(id);
     }
 
@@ -120,6 +122,7 @@ public:
     /// port. To do everything by hand, move it out, or take its id.
     cm_event& event() & noexcept { return event_; }
     cm_event const& event() const& noexcept { return event_; }
+    cm_event const& event() const&& = delete;
 
     /// The address of who asks.
     address peer_addr() const noexcept { return event_ ? event_.id().peer_addr() : address(); }
@@ -151,6 +154,7 @@ public:
     [[nodiscard]] accepting start_accept(accept_options const& options = {}, Prepare&& prepare = {}) {
         std::error_code ec;
         accepting started = begin(options, ec);
+        reporter const report(started, options.report);
         if (!ec)
             prepare(started.id_);
         end(started, options, ec);
@@ -178,7 +182,11 @@ public:
         return id;
     }
     [[nodiscard]] cm_id accept(event_channel_ref channel, accept_options const& options, std::error_code& ec) noexcept {
-        return accept(channel, options, detail::prepare_nothing(), ec);
+        accepting started = start_accept(options, ec);
+        cm_id id = ec ? cm_id() : started.get(channel, ec);
+        if (options.report)
+            *options.report = started.report_;
+        return id;
     }
     /// The twins of start_accept().
     template <class Prepare = detail::prepare_nothing>
@@ -186,13 +194,18 @@ public:
     [[nodiscard]] accepting start_accept(accept_options const& options, Prepare&& prepare,
                                          std::error_code& ec) noexcept {
         accepting started = begin(options, ec);
+        reporter const report(started, options.report);
         if (!ec)
             prepare(started.id_, ec);
         end(started, options, ec);
         return started;
     }
     [[nodiscard]] accepting start_accept(accept_options const& options, std::error_code& ec) noexcept {
-        return start_accept(options, detail::prepare_nothing(), ec);
+        accepting started = begin(options, ec);
+        end(started, options, ec);
+        if (options.report)
+            *options.report = started.report_;
+        return started;
     }
     /// The twin of reject().
     void reject(std::span<std::byte const> private_data, std::error_code& ec) noexcept {
@@ -249,16 +262,35 @@ private:
         return id;
     }
 
+    /// Fills the report of start_accept on every path, also when the program's preparations throw.
+    class reporter {
+    public:
+        reporter(accepting const& started, connect_report* into) noexcept : started_(started), into_(into) {}
+        reporter(reporter const&) = delete;
+        reporter& operator=(reporter const&) = delete;
+        ~reporter() {
+            if (into_)
+                *into_ = started_.report_;
+        }
+
+    private:
+        accepting const& started_;
+        connect_report* into_;
+    };
+
     accepting begin(accept_options const& options, std::error_code& ec) noexcept {
         accepting started(options);
         started.id_ = take(ec);
         if (!ec)
             started.channel_ = event_channel(ec);
-        if (!ec)
+        if (!ec) {
+            started.report_.step = connect_step::migrate;
             started.id_.migrate(started.channel_, ec);
-        started.report_.step = connect_step::create_qp;
-        if (!ec)
+        }
+        if (!ec) {
+            started.report_.step = connect_step::create_qp;
             started.id_.create_qp(options.pd, options.qp, ec);
+        }
         return started;
     }
     static void end(accepting& started, accept_options const& options, std::error_code& ec) noexcept {
@@ -364,12 +396,9 @@ private:
     cm_id listener_;
 };
 
-static_assert(!std::is_copy_constructible_v<acceptor> && std::is_nothrow_move_constructible_v<acceptor> &&
-              std::is_nothrow_move_assignable_v<acceptor>);
-static_assert(!std::is_copy_constructible_v<request> && std::is_nothrow_move_constructible_v<request> &&
-              std::is_nothrow_move_assignable_v<request>);
-static_assert(!std::is_copy_constructible_v<accepting> && std::is_nothrow_move_constructible_v<accepting> &&
-              std::is_nothrow_move_assignable_v<accepting>);
+static_assert(detail::move_only<acceptor>);
+static_assert(detail::move_only<request>);
+static_assert(detail::move_only<accepting>);
 
 } // namespace rdma::inline RDMACPP_ABI
 

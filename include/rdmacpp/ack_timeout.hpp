@@ -15,14 +15,15 @@ namespace rdma::inline RDMACPP_ABI {
 /// is for ever. Made from any duration, rounded up.
 class ack_timeout {
 public:
-    /// The shortest that is not below the span; 4.4 hours for all that is longer, and for ever for a negative one.
+    /// The shortest that is not below the span; 2.4 hours for all that is longer, and for ever for a negative one.
     template <class Rep, class Period>
     constexpr ack_timeout(std::chrono::duration<Rep, Period> span) noexcept // NOLINT: a span is one
-        : exponent_(exponent_of(std::chrono::duration<double, std::micro>(span).count())) {}
+        : exponent_(exponent_of(static_cast<double>(span.count()) * 1e9 * static_cast<double>(Period::num) /
+                                static_cast<double>(Period::den))) {}
 
-    /// By its exponent, 0 to 31, as devices count.
-    static constexpr ack_timeout of_exponent(std::uint8_t exponent) noexcept {
-        ack_timeout result{std::chrono::seconds(1)};
+    /// By its exponent, as devices count: 0 to 31, of which the low five bits count.
+    static constexpr ack_timeout of_exponent(unsigned exponent) noexcept {
+        ack_timeout result{std::chrono::nanoseconds(0)};
         result.exponent_ = static_cast<std::uint8_t>(exponent & 31);
         return result;
     }
@@ -30,19 +31,19 @@ public:
     /// The n of 4.096 us * 2^n.
     constexpr std::uint8_t exponent() const noexcept { return exponent_; }
 
-    /// The span in microseconds; 0 is for ever.
-    constexpr std::chrono::duration<double, std::micro> span() const noexcept {
-        return std::chrono::duration<double, std::micro>(exponent_ == 0 ? 0 : unit * (1U << exponent_));
+    /// The span; 0 is for ever.
+    constexpr std::chrono::nanoseconds span() const noexcept {
+        return std::chrono::nanoseconds(exponent_ == 0 ? 0 : unit << exponent_);
     }
 
 private:
-    static constexpr double unit = 4.096; // microseconds
+    static constexpr std::int64_t unit = 4096; // nanoseconds
 
-    static constexpr std::uint8_t exponent_of(double microseconds) noexcept {
-        if (microseconds < 0)
+    static constexpr std::uint8_t exponent_of(double nanoseconds) noexcept {
+        if (nanoseconds < 0)
             return 0;
         std::uint8_t n = 1;
-        while (n < 31 && unit * static_cast<double>(1U << n) < microseconds)
+        while (n < 31 && static_cast<double>(unit << n) < nanoseconds)
             ++n;
         return n;
     }

@@ -106,7 +106,8 @@ public:
         std::string result = text;
         if (scope_id() != 0) {
             char name[IF_NAMESIZE] = {};
-            result.append("%").append(::if_indextoname(scope_id(), name) ? name : std::to_string(scope_id()));
+            result.append(
+                detail::concat({"%", ::if_indextoname(scope_id(), name) ? name : std::to_string(scope_id())}));
         }
         return result;
     }

@@ -10,6 +10,7 @@
 #include "adopt.hpp"
 #include "detail/c_api.hpp"
 #include "detail/check.hpp"
+#include "detail/contract.hpp"
 #include "detail/pin.hpp"
 #include "event_type.hpp"
 
@@ -229,10 +230,9 @@ private:
     rdma_addrinfo* raw_ = nullptr;
 };
 
-static_assert(!std::is_copy_constructible_v<addrinfo> && std::is_nothrow_move_constructible_v<addrinfo> &&
-              std::is_nothrow_move_assignable_v<addrinfo>);
+static_assert(detail::move_only<addrinfo>);
 static_assert(std::is_trivially_copyable_v<addrinfo_ref>);
-static_assert(!std::is_constructible_v<addrinfo, rdma_addrinfo*>);
+static_assert(!detail::makes<addrinfo, rdma_addrinfo*>);
 
 } // namespace rdma::inline RDMACPP_ABI
 

@@ -7,6 +7,7 @@
 #if __cplusplus >= 202002L // below, config.hpp says what to do
 
 #include "cm_event.hpp"
+#include "detail/contract.hpp"
 #include "pd.hpp"
 #include "verbs_owner.hpp"
 #include "work_completion.hpp"
@@ -16,7 +17,6 @@
 #include <cstdint>
 #include <cstring>
 #include <span>
-#include <type_traits>
 
 namespace rdma::inline RDMACPP_ABI {
 
@@ -79,7 +79,8 @@ public:
     /// The twins of the constructors: empty on failure.
     ah(pd_ref pd, ibv_ah_attr const& attr, std::error_code& ec) noexcept {
         ibv_ah_attr copy = attr; // C takes it by a pointer to non-const
-        create(pd, ec, [&]() noexcept { return ::ibv_create_ah(pd.native_handle(), &copy); });
+        if (auto* const node = fresh_node(static_cast<bool>(pd), ec))
+            own(::ibv_create_ah(pd.native_handle(), &copy), node, {pd.keeper_}, ec);
     }
     ah(pd_ref pd, cm_event const& event, std::error_code& ec) noexcept {
         rdma_ud_param const* const peer = event ? event.ud_param() : nullptr;
@@ -97,7 +98,8 @@ public:
         ibv_wc wc = received.native_handle();
         ibv_grh grh;
         std::memcpy(&grh, buffer.data(), sizeof grh);
-        create(pd, ec, [&]() noexcept { return ::ibv_create_ah_from_wc(pd.native_handle(), &wc, &grh, port_num); });
+        if (auto* const node = fresh_node(static_cast<bool>(pd), ec))
+            own(::ibv_create_ah_from_wc(pd.native_handle(), &wc, &grh, port_num), node, {pd.keeper_}, ec);
     }
     ah(adopt_t, ibv_ah* raw, std::error_code& ec) noexcept {
         take_over(raw, ec);
@@ -107,16 +109,6 @@ public:
 
     void swap(ah& other) noexcept { verbs_owner::swap(other); }
     friend void swap(ah& a, ah& b) noexcept { a.swap(b); }
-
-private:
-    template <class Make>
-    void create(pd_ref pd, std::error_code& ec, Make&& make_object) noexcept {
-        ec.clear();
-        if (pd)
-            make(ec, {pd.keeper_}, make_object);
-        else
-            ec = errc::not_bound;
-    }
 };
 
 inline send_wr& send_wr::to(ah const& peer, std::uint32_t qp_num, std::uint32_t qkey) noexcept {
@@ -124,9 +116,8 @@ inline send_wr& send_wr::to(ah const& peer, std::uint32_t qp_num, std::uint32_t 
     return *this;
 }
 
-static_assert(!std::is_copy_constructible_v<ah> && std::is_nothrow_move_constructible_v<ah> &&
-              std::is_nothrow_move_assignable_v<ah>);
-static_assert(!std::is_constructible_v<ah, ibv_ah*>);
+static_assert(detail::move_only<ah>);
+static_assert(!detail::makes<ah, ibv_ah*>);
 
 } // namespace rdma::inline RDMACPP_ABI
 

@@ -7,11 +7,11 @@
 #if __cplusplus >= 202002L // below, config.hpp says what to do
 
 #include "context.hpp"
+#include "detail/contract.hpp"
 #include "detail/verbs_node.hpp"
 #include "qp.hpp"
 
 #include <string>
-#include <type_traits>
 #include <utility>
 
 #include <fcntl.h>
@@ -107,8 +107,7 @@ private:
     bool held_ = false;
 };
 
-static_assert(!std::is_copy_constructible_v<async_event> && std::is_nothrow_move_constructible_v<async_event> &&
-              std::is_nothrow_move_assignable_v<async_event>);
+static_assert(detail::move_only<async_event>);
 
 /// The type, as libibverbs names it.
 inline std::string to_string(async_event const& event) {

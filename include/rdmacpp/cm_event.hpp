@@ -11,6 +11,7 @@
 #include "cm_id_ref.hpp"
 #include "conn_param.hpp"
 #include "detail/channel_state.hpp"
+#include "detail/contract.hpp"
 #include "detail/newer.hpp"
 #include "event_type.hpp"
 #include "private_data.hpp"
@@ -198,17 +199,14 @@ private:
     detail::held_event held_;
 };
 
-static_assert(!std::is_copy_constructible_v<cm_event> && !std::is_copy_assignable_v<cm_event>);
-static_assert(std::is_nothrow_move_constructible_v<cm_event> && std::is_nothrow_move_assignable_v<cm_event>);
-static_assert(std::is_nothrow_default_constructible_v<cm_event>);
-static_assert(!std::is_constructible_v<cm_event, rdma_cm_event*> && !std::is_convertible_v<rdma_cm_event*, cm_event>);
+static_assert(detail::move_only<cm_event> && detail::nothrow_empty<cm_event>);
+static_assert(!detail::makes<cm_event, rdma_cm_event*> && !std::is_convertible_v<rdma_cm_event*, cm_event>);
 static_assert(sizeof(cm_event) <= 3 * sizeof(void*));
 
 /// Type, raw status with its meaning, ids and addresses, on one line: for logs.
 std::string to_string(cm_event const& event);
 
-// ---- Implementation
-// ------------------------------------------------------------------------------------------------
+// ---- Implementation ------------------------------------------------------------------------------------------------
 
 inline std::error_code cm_event::error() const noexcept {
     int const status = raw().status;
@@ -282,7 +280,7 @@ inline std::string to_string(cm_event const& event) {
         detail::concat({to_string(event.type()), ", status ", std::to_string(event.status()), ec ? " (" : "",
                         ec ? ec.message() : "", ec ? ")" : "", ", id ", to_string(event.id())});
     if (event.listen_id())
-        text.append(", listener ").append(to_string(event.listen_id()));
+        text.append(detail::concat({", listener ", to_string(event.listen_id())}));
     return text;
 }
 

@@ -11,6 +11,7 @@
 #include "cm_id_ref.hpp"
 #include "conn_param.hpp"
 #include "context.hpp"
+#include "detail/contract.hpp"
 #include "detail/id_qp_nodes.hpp"
 #include "detail/newer.hpp"
 #include "event_channel.hpp"
@@ -25,7 +26,6 @@
 #include <span>
 #include <string>
 #include <system_error>
-#include <type_traits>
 #include <utility>
 
 namespace rdma::inline RDMACPP_ABI {
@@ -75,9 +75,8 @@ public:
     /// @throws rdma::error errc::empty_handle for an empty channel; the errno of rdma_create_ep
     cm_id(event_channel_ref channel, rdma::port_space ps, rdma::qp_type type, address const& local = {}) {
         std::error_code ec;
-        *this = cm_id(channel, ps, type, local, ec);
-        if (ec)
-            detail::throw_error(ec, "rdma_create_ep", {to_string(local)});
+        if (char const* const function = create_ep(channel, ps, type, local, ec); ec)
+            detail::throw_error(ec, function, {to_string(local)});
     }
     /// Takes over an id that C made, or that release() gave back, with its QP if librdmacm made that. Whether it is an
     /// undecided request is not known then: accept and reject are left to C, so use them only if it is.
@@ -113,8 +112,7 @@ public:
         return detail::take(raw_);
     }
 
-    // ---- What belongs to it: all borrowed, all empty before a device is bound
-    // ------------------------------------
+    // ---- What belongs to it: all borrowed, all empty before a device is bound --------------------------------------
 
     /// Its device, which belongs to librdmacm (`id->verbs`); empty for a wildcard listener.
     context_ref verbs() const noexcept { return raw_ ? context_ref(raw_->verbs, record_) : context_ref(); }
@@ -133,6 +131,9 @@ public:
 
     /// The CQ that librdmacm made for its XRC SRQ, if create_srq_ex was given none.
     cq_ref srq_cq() const noexcept { return record_ ? view(record_->srq_cq) : cq_ref(); }
+    comp_channel_ref srq_cq_channel() const noexcept {
+        return record_ ? view_channel(record_->srq_cq) : comp_channel_ref();
+    }
 
     /// The CQs that librdmacm made for its QP, if create_qp was given none, and their channels.
     cq_ref send_cq() const noexcept { return record_ ? view(record_->send_cq) : cq_ref(); }
@@ -144,8 +145,7 @@ public:
         return record_ ? view_channel(record_->recv_cq) : comp_channel_ref();
     }
 
-    // ---- What it does
-    // --------------------------------------------------------------------------------------------
+    // ---- What it does ----------------------------------------------------------------------------------------------
 
 #if RDMACPP_EXCEPTIONS
     /// Binds it to a local address (rdma_bind_addr); port 0 lets the system choose. A specific address binds a device,
@@ -288,7 +288,9 @@ public:
     }
 
     /// What to modify a QP of the program's own with, to bring it into a state of this connection (rdma_init_qp_attr):
-    /// IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS, in this order, the last two after CONNECT_RESPONSE or CONNECT_REQUEST.
+    /// IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS, in this order, after CONNECT_RESPONSE or CONNECT_REQUEST. To post
+    /// receives before connecting, INIT may be asked for then, too, and once more later: only then does it allow the
+    /// peer's reads and writes. On iWARP the device moves the QP by itself.
     /// @throws rdma::error errc::not_bound; EINVAL in the wrong state of the connection
     qp_attr init_qp_attr(ibv_qp_state state) const {
         std::error_code ec;
@@ -332,14 +334,18 @@ public:
     /// @return drop it to leave
     /// @throws rdma::error errc::not_bound, errc::bad_address, errc::already_joined; the errno of the call
     membership join_multicast(address const& group, void* user_context = nullptr) {
-        return join_multicast(group, join_flag::fullmember, user_context);
+        std::error_code ec;
+        membership joined = join_multicast(group, user_context, ec);
+        if (ec)
+            detail::throw_error(ec, "rdma_join_multicast", {to_string(group)});
+        return joined;
     }
-    /// The same, as a sender alone if `flag` says so (rdma_join_multicast_ex).
+    /// The same, as a full member or as a sender alone (rdma_join_multicast_ex).
     membership join_multicast(address const& group, join_flag flag, void* user_context = nullptr) {
         std::error_code ec;
         membership joined = join_multicast(group, flag, user_context, ec);
         if (ec)
-            detail::throw_error(ec, "rdma_join_multicast", {to_string(group)});
+            detail::throw_error(ec, "rdma_join_multicast_ex", {to_string(group)});
         return joined;
     }
 
@@ -452,15 +458,17 @@ public:
     void notify(ibv_event_type event, std::error_code& ec) noexcept;
     void set_local_ece(ibv_ece const& ece, std::error_code& ec) noexcept;
     ibv_ece remote_ece(std::error_code& ec) const noexcept;
-    membership join_multicast(address const& group, join_flag flag, void* user_context, std::error_code& ec) noexcept;
+    membership join_multicast(address const& group, join_flag flag, void* user_context, std::error_code& ec) noexcept {
+        return join(group, static_cast<int>(flag), user_context, ec);
+    }
     membership join_multicast(address const& group, join_flag flag, std::error_code& ec) noexcept {
         return join_multicast(group, flag, nullptr, ec);
     }
     membership join_multicast(address const& group, void* user_context, std::error_code& ec) noexcept {
-        return join_multicast(group, join_flag::fullmember, user_context, ec);
+        return join(group, detail::channel_state::plain_join, user_context, ec);
     }
     membership join_multicast(address const& group, std::error_code& ec) noexcept {
-        return join_multicast(group, join_flag::fullmember, nullptr, ec);
+        return join(group, detail::channel_state::plain_join, nullptr, ec);
     }
     void migrate(event_channel_ref to, std::error_code& ec) noexcept { migrate_unless_held(to, ec); }
     void disconnect(std::error_code& ec) noexcept;
@@ -502,8 +510,7 @@ public:
     /// True once a DISCONNECTED of it was got.
     bool disconnected() const noexcept { return record_ && record_->ended.load(std::memory_order_acquire); }
 
-    // ---- With rdma-core 60 and newer; elsewhere these do not exist
-    // ------------------------------------------------
+    // ---- With rdma-core 60 and newer; elsewhere these do not exist -------------------------------------------------
 
 #if RDMACPP_EXCEPTIONS
     /// Looks up a host and a service (rdma_resolve_addrinfo): leads to ADDRINFO_RESOLVED, then query_addrinfo has the
@@ -543,9 +550,10 @@ public:
         if (!ready(ec))
             return;
         rdma_addrinfo const c = addrinfo::to_c(hints);
-        errno = 0; // C may leave a resolver's code there, or -1
+        errno = 0; // C may leave a resolver's code there, or -1, which is none
         if (rdma_resolve_addrinfo(static_cast<Id*>(raw_), node, service, &c) != 0)
-            ec = errno < 0 ? std::error_code(errno, gai_category()) : detail::system_error_code(errno);
+            ec = errno < -1 ? std::error_code(errno, gai_category())
+                            : detail::system_error_code(errno == -1 ? 0 : errno);
     }
     template <class Id = rdma_cm_id>
         requires detail::has_resolve_addrinfo<Id> addrinfo query_addrinfo(std::error_code& ec)
@@ -592,13 +600,13 @@ private:
                      std::error_code& ec) noexcept;
     std::uint32_t destroy_unless_held(std::error_code& ec) noexcept;
     std::uint32_t migrate_unless_held(event_channel_ref to, std::error_code& ec) noexcept;
-    template <class Make>
-    qp_cap make_qp(pd_ref protection, qp_init_attr const& attr, detail::pinnable* xrcd, std::error_code& ec,
-                   Make&& create) noexcept;
-    template <class Make>
-    srq_init_attr make_srq(pd_ref protection, cq_ref cq, xrcd_ref xrcd, bool own_cq, std::error_code& ec,
-                           Make&& create) noexcept;
+    bool ready_for_qp(detail::id_qp_nodes const& nodes, std::error_code& ec) const noexcept;
+    bool ready_for_srq(detail::id_srq_nodes const& nodes, std::error_code& ec) const noexcept;
     void destroy_leftovers() noexcept;
+    membership join(address const& group, int flag, void* user_context, std::error_code& ec) noexcept;
+    char const* create_ep(event_channel_ref channel, rdma::port_space ps, rdma::qp_type type, address const& local,
+                          std::error_code& ec) noexcept;
+    static ibv_cq* cq_of_srq(rdma_cm_id const& id) noexcept;
 
     /// C takes the address by a pointer to non-const, and only reads it.
     static sockaddr* to_c(address const& a) noexcept { return const_cast<sockaddr*>(a.native_handle()); }
@@ -615,14 +623,11 @@ private:
     detail::id_record* record_ = nullptr;
 };
 
-static_assert(!std::is_copy_constructible_v<cm_id> && !std::is_copy_assignable_v<cm_id>);
-static_assert(std::is_nothrow_default_constructible_v<cm_id> && std::is_nothrow_move_constructible_v<cm_id> &&
-              std::is_nothrow_move_assignable_v<cm_id>);
-static_assert(!std::is_constructible_v<cm_id, cm_id_ref> && !std::is_constructible_v<cm_id, rdma_cm_id*>);
+static_assert(detail::move_only<cm_id> && detail::nothrow_empty<cm_id>);
+static_assert(!detail::makes<cm_id, cm_id_ref> && !detail::makes<cm_id, rdma_cm_id*>);
 static_assert(sizeof(cm_id) <= 3 * sizeof(void*));
 
-// ---- Implementation
-// ------------------------------------------------------------------------------------------------
+// ---- Implementation ------------------------------------------------------------------------------------------------
 
 inline cm_id::cm_id(event_channel_ref channel, rdma::port_space ps, void* user_context, std::error_code& ec) noexcept {
     if (!channel) {
@@ -639,9 +644,15 @@ inline cm_id::cm_id(event_channel_ref channel, rdma::port_space ps, void* user_c
 
 inline cm_id::cm_id(event_channel_ref channel, rdma::port_space ps, rdma::qp_type type, address const& local,
                     std::error_code& ec) noexcept {
+    create_ep(channel, ps, type, local, ec);
+}
+
+/// @return the last C function that was called
+inline char const* cm_id::create_ep(event_channel_ref channel, rdma::port_space ps, rdma::qp_type type,
+                                    address const& local, std::error_code& ec) noexcept {
     if (!channel) {
         ec = errc::empty_handle;
-        return;
+        return "rdma_create_ep";
     }
     address const any = address::any_v4(0, ec);
     address const& from = local.family() != AF_UNSPEC ? local : any;
@@ -655,7 +666,7 @@ inline cm_id::cm_id(event_channel_ref channel, rdma::port_space ps, rdma::qp_typ
     rdma_cm_id* raw = nullptr;
     ec = detail::check_errno(::rdma_create_ep(&raw, &info, nullptr, nullptr));
     if (ec)
-        return;
+        return "rdma_create_ep";
     ec = detail::check_errno(::rdma_migrate_id(raw, channel.native_handle())); // from a channel of its own
     if (!ec)
         *this = cm_id(adopt, channel, raw, ec);
@@ -663,6 +674,12 @@ inline cm_id::cm_id(event_channel_ref channel, rdma::port_space ps, rdma::qp_typ
         ::rdma_destroy_ep(raw);
     else
         record_->request.store(detail::request_state::none);
+    return "rdma_migrate_id";
+}
+
+/// An XRC SRQ of C's that came without a CQ has got the id's: the QP, which receives through it, has none of its own.
+inline ibv_cq* cm_id::cq_of_srq(rdma_cm_id const& id) noexcept {
+    return id.qp_type == IBV_QPT_XRC_RECV ? id.recv_cq : nullptr;
 }
 
 inline cm_id::cm_id(adopt_t, event_channel_ref channel, rdma_cm_id* raw, std::error_code& ec) noexcept {
@@ -670,9 +687,10 @@ inline cm_id::cm_id(adopt_t, event_channel_ref channel, rdma_cm_id* raw, std::er
         ec = errc::empty_handle;
         return;
     }
-    detail::id_qp_nodes nodes(raw && raw->send_cq,
-                              raw && raw->recv_cq); // in case C made a QP
-    if (!nodes.complete) {
+    bool const srq_has_cq = raw && raw->srq && raw->recv_cq && raw->recv_cq == cq_of_srq(*raw);
+    detail::id_srq_nodes srq_nodes(srq_has_cq); // in case C made an SRQ and a QP
+    detail::id_qp_nodes nodes(raw && raw->send_cq, raw && raw->recv_cq && !srq_has_cq);
+    if (!nodes.complete || !srq_nodes.complete) {
         ec = detail::system_error_code(ENOMEM);
         return;
     }
@@ -685,6 +703,8 @@ inline cm_id::cm_id(adopt_t, event_channel_ref channel, rdma_cm_id* raw, std::er
         return;
     raw_ = raw;
     record_->take_qp_back();
+    if (raw->srq && !record_->srq)
+        srq_nodes.adopt(*record_);
     if (raw->qp && !record_->qp)
         nodes.adopt(*record_);
 }
@@ -832,16 +852,14 @@ inline ibv_ece cm_id::remote_ece(std::error_code& ec) const noexcept {
     return ece;
 }
 
-inline membership cm_id::join_multicast(address const& group, join_flag flag, void* user_context,
-                                        std::error_code& ec) noexcept {
+inline membership cm_id::join(address const& group, int flag, void* user_context, std::error_code& ec) noexcept {
     if (!ready(ec, true))
         return {};
     if (group.family() == AF_UNSPEC) {
         ec = errc::bad_address;
         return {};
     }
-    bool const send_only = flag == join_flag::sendonly_fullmember;
-    return membership(record_->channel->join(*record_, group, send_only, user_context, ec));
+    return membership(record_->channel->join(*record_, group, flag, user_context, ec));
 }
 
 inline std::uint32_t cm_id::migrate_unless_held(event_channel_ref to, std::error_code& ec) noexcept {
@@ -881,29 +899,16 @@ inline void cm_id::set(int level, int name, void const* value, std::size_t size,
         ec = detail::check_errno(::rdma_set_option(raw_, level, name, const_cast<void*>(value), size));
 }
 
-template <class Make>
-qp_cap cm_id::make_qp(pd_ref protection, qp_init_attr const& attr, detail::pinnable* xrcd, std::error_code& ec,
-                      Make&& create) noexcept {
+/// Whether a QP may be made, with nodes for it; if so, C may be called next.
+inline bool cm_id::ready_for_qp(detail::id_qp_nodes const& nodes, std::error_code& ec) const noexcept {
     if (!ready(ec, true))
-        return {};
-    if (raw_->qp) {
+        return false;
+    if (raw_->qp)
         ec = errc::qp_exists;
-        return {};
-    }
-    detail::id_qp_nodes nodes(!attr.send_cq, !attr.recv_cq && !record_->srq_cq);
-    if (!nodes.complete) {
+    else if (!nodes.complete)
         ec = detail::system_error_code(ENOMEM);
-        return {};
-    }
-    ibv_pd* const before = raw_->pd;
     errno = 0; // siw's provider can fail without saying why: not with a reason left over from another call
-    ibv_qp_cap granted{};
-    if ((ec = detail::check_errno(create(granted)))) {
-        destroy_leftovers();
-        return {};
-    }
-    nodes.hook(*record_, before, {protection.keeper_, attr.send_cq.node_, attr.recv_cq.node_, attr.srq.node_, xrcd});
-    return detail::from_c(granted);
+    return !ec;
 }
 
 /// After a QP without a receive queue could not be made, librdmacm leaves its send CQ behind.
@@ -915,67 +920,74 @@ inline void cm_id::destroy_leftovers() noexcept {
 }
 
 inline qp_cap cm_id::create_qp(pd_ref protection, qp_init_attr const& attr, std::error_code& ec) noexcept {
-    return make_qp(protection, attr, nullptr, ec, [&](ibv_qp_cap& granted) noexcept {
-        ibv_qp_init_attr c = detail::to_c(attr, raw_->qp_type);
-        int const result = ::rdma_create_qp(raw_, protection.native_handle(), &c);
-        granted = c.cap;
-        return result;
-    });
+    detail::id_qp_nodes nodes(!attr.send_cq, !attr.recv_cq && record_ && !record_->srq_cq);
+    if (!ready_for_qp(nodes, ec))
+        return {};
+    ibv_qp_init_attr c = detail::to_c(attr, raw_->qp_type);
+    ibv_pd* const before = raw_->pd;
+    ec = detail::check_errno(::rdma_create_qp(raw_, protection.native_handle(), &c));
+    if (ec) {
+        destroy_leftovers();
+        return {};
+    }
+    nodes.hook(*record_, before, {protection.keeper_, attr.send_cq.node_, attr.recv_cq.node_, attr.srq.node_, nullptr});
+    return detail::from_c(c.cap);
 }
 
 inline qp_cap cm_id::create_qp_ex(pd_ref protection, qp_init_attr_ex const& attr, std::error_code& ec) noexcept {
-    return make_qp(protection, attr.attr, attr.xrcd.node_, ec, [&](ibv_qp_cap& granted) noexcept {
-        ibv_qp_init_attr_ex c = detail::to_c(attr, raw_->qp_type);
-        c.pd = protection.native_handle(); // none: librdmacm puts the default one
-        c.comp_mask |= protection ? static_cast<std::uint32_t>(IBV_QP_INIT_ATTR_PD) : 0;
-        int const result = ::rdma_create_qp_ex(raw_, &c);
-        granted = c.cap;
-        return result;
-    });
+    qp_init_attr const& basic = attr.attr;
+    detail::id_qp_nodes nodes(!basic.send_cq, !basic.recv_cq && record_ && !record_->srq_cq);
+    if (!ready_for_qp(nodes, ec))
+        return {};
+    ibv_qp_init_attr_ex c = detail::to_c(attr, raw_->qp_type);
+    c.pd = protection.native_handle(); // none: librdmacm puts the default one
+    c.comp_mask |= protection ? static_cast<std::uint32_t>(IBV_QP_INIT_ATTR_PD) : 0;
+    ibv_pd* const before = raw_->pd;
+    ec = detail::check_errno(::rdma_create_qp_ex(raw_, &c));
+    if (ec) {
+        destroy_leftovers();
+        return {};
+    }
+    nodes.hook(*record_, before,
+               {protection.keeper_, basic.send_cq.node_, basic.recv_cq.node_, basic.srq.node_, attr.xrcd.node_});
+    return detail::from_c(c.cap);
+}
+
+/// Whether an SRQ may be made. A second one would make C forget the first.
+inline bool cm_id::ready_for_srq(detail::id_srq_nodes const& nodes, std::error_code& ec) const noexcept {
+    if (!ready(ec, true))
+        return false;
+    if (raw_->srq || !nodes.complete)
+        ec = detail::system_error_code(raw_->srq ? EEXIST : ENOMEM);
+    errno = 0;
+    return !ec;
 }
 
 inline srq_init_attr cm_id::create_srq(pd_ref protection, srq_init_attr const& attr, std::error_code& ec) noexcept {
-    return make_srq(protection, {}, {}, false, ec, [&](srq_init_attr& granted) noexcept {
-        ibv_srq_init_attr c{attr.user_context, {attr.max_wr, attr.max_sge, attr.srq_limit}};
-        int const result = ::rdma_create_srq(raw_, protection.native_handle(), &c);
-        granted = {c.attr.max_wr, c.attr.max_sge, c.attr.srq_limit, attr.user_context};
-        return result;
-    });
+    detail::id_srq_nodes nodes(raw_ && raw_->qp_type == IBV_QPT_XRC_RECV); // then it is an XRC one, with a CQ
+    if (!ready_for_srq(nodes, ec))
+        return {};
+    ibv_srq_init_attr c{attr.user_context, {attr.max_wr, attr.max_sge, attr.srq_limit}};
+    ec = detail::check_errno(::rdma_create_srq(raw_, protection.native_handle(), &c));
+    if (ec)
+        return {};
+    nodes.hook(*record_, {protection.keeper_, nullptr, nullptr, nullptr, nullptr});
+    return {c.attr.max_wr, c.attr.max_sge, c.attr.srq_limit, attr.user_context};
 }
 
 inline srq_init_attr cm_id::create_srq_ex(pd_ref protection, srq_init_attr_ex const& attr,
                                           std::error_code& ec) noexcept {
-    bool const own_cq = attr.type == srq_type::xrc && !attr.cq;
-    return make_srq(protection, attr.cq, attr.xrcd, own_cq, ec, [&](srq_init_attr& granted) noexcept {
-        ibv_srq_init_attr_ex c = detail::to_c(attr);
-        c.pd = protection.native_handle();
-        c.comp_mask |= protection ? static_cast<std::uint32_t>(IBV_SRQ_INIT_ATTR_PD) : 0;
-        int const result = ::rdma_create_srq_ex(raw_, &c);
-        granted = {c.attr.max_wr, c.attr.max_sge, c.attr.srq_limit, attr.attr.user_context};
-        return result;
-    });
-}
-
-template <class Make>
-srq_init_attr cm_id::make_srq(pd_ref protection, cq_ref cq, xrcd_ref xrcd, bool own_cq, std::error_code& ec,
-                              Make&& create) noexcept {
-    if (!ready(ec, true))
+    detail::id_srq_nodes nodes(attr.type == srq_type::xrc && !attr.cq);
+    if (!ready_for_srq(nodes, ec))
         return {};
-    if (raw_->srq) { // C would forget the one before
-        ec = detail::system_error_code(EEXIST);
+    ibv_srq_init_attr_ex c = detail::to_c(attr);
+    c.pd = protection.native_handle();
+    c.comp_mask |= protection ? static_cast<std::uint32_t>(IBV_SRQ_INIT_ATTR_PD) : 0;
+    ec = detail::check_errno(::rdma_create_srq_ex(raw_, &c));
+    if (ec)
         return {};
-    }
-    detail::id_srq_nodes nodes(own_cq);
-    if (!nodes.complete) {
-        ec = detail::system_error_code(ENOMEM);
-        return {};
-    }
-    errno = 0;
-    srq_init_attr granted;
-    if ((ec = detail::check_errno(create(granted))))
-        return {};
-    nodes.hook(*record_, {protection.keeper_, nullptr, cq.node_, nullptr, xrcd.node_});
-    return granted;
+    nodes.hook(*record_, {protection.keeper_, nullptr, attr.cq.node_, nullptr, attr.xrcd.node_});
+    return {c.attr.max_wr, c.attr.max_sge, c.attr.srq_limit, attr.attr.user_context};
 }
 
 inline cm_id cm_event::take_id(std::error_code& ec) noexcept {

@@ -13,7 +13,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <span>
 #include <string>
 #include <system_error>
 #include <type_traits>
@@ -51,12 +50,9 @@ public:
     ibv_gid dgid() const noexcept { return raw_ ? raw_->route.addr.addr.ibaddr.dgid : ibv_gid{}; }
     std::uint16_t pkey() const noexcept { return raw_ ? ntohs(raw_->route.addr.addr.ibaddr.pkey) : std::uint16_t{0}; }
 
-    /// The path records of its route (`id->route`); none on iWARP, and before ROUTE_RESOLVED.
-    std::span<ibv_sa_path_rec const> path_rec() const noexcept {
-        if (!raw_ || !raw_->route.path_rec)
-            return {};
-        return {raw_->route.path_rec, static_cast<std::size_t>(raw_->route.num_paths)};
-    }
+    /// The path records of its route (`id->route`), num_paths() of them; none on iWARP, and before ROUTE_RESOLVED.
+    ibv_sa_path_rec const* path_rec() const noexcept { return raw_ ? raw_->route.path_rec : nullptr; }
+    int num_paths() const noexcept { return raw_ ? raw_->route.num_paths : 0; }
 
     /// The type of its QP, which follows from the port space.
     rdma::qp_type qp_type() const noexcept {

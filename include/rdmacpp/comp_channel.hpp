@@ -8,6 +8,7 @@
 
 #include "context.hpp"
 #include "cq_event.hpp"
+#include "detail/contract.hpp"
 #include "event_source.hpp"
 #include "verbs_owner.hpp"
 
@@ -84,11 +85,8 @@ public:
 #endif
     /// The twin of the creating constructor: empty on failure.
     comp_channel(context_ref context, std::error_code& ec) noexcept {
-        ec.clear();
-        if (!context)
-            ec = errc::not_bound;
-        else
-            make(ec, {context.id_}, [&]() noexcept { return ::ibv_create_comp_channel(context.native_handle()); });
+        if (auto* const node = fresh_node(static_cast<bool>(context), ec))
+            own(::ibv_create_comp_channel(context.native_handle()), node, {context.id_}, ec);
         set_flags(O_NONBLOCK, 0);
     }
     /// The twin of the adopting constructor: empty on failure.
@@ -122,10 +120,8 @@ private:
 };
 
 static_assert(std::is_trivially_copyable_v<comp_channel_ref>);
-static_assert(!std::is_copy_constructible_v<comp_channel> && std::is_nothrow_move_constructible_v<comp_channel> &&
-              std::is_nothrow_move_assignable_v<comp_channel>);
-static_assert(!std::is_constructible_v<comp_channel, comp_channel_ref> &&
-              !std::is_constructible_v<comp_channel, ibv_comp_channel*>);
+static_assert(detail::move_only<comp_channel>);
+static_assert(!detail::makes<comp_channel, comp_channel_ref> && !detail::makes<comp_channel, ibv_comp_channel*>);
 
 } // namespace rdma::inline RDMACPP_ABI
 

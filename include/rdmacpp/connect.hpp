@@ -44,7 +44,9 @@ inline char const* function_of(connect_step step) noexcept {
 } // namespace detail
 
 /// The step's name: "resolve_addr".
-inline std::string to_string(connect_step step) { return detail::function_of(step) + 5; }
+inline std::string to_string(connect_step step) {
+    return step == connect_step::migrate ? "migrate" : detail::function_of(step) + 5; // without "rdma_"
+}
 
 /// How far connecting or accepting came, and what the peer said: filled on success and on failure.
 struct connect_report {
@@ -105,6 +107,12 @@ class connecting {
 public:
     connecting(address const& peer, connect_options const& options) noexcept
         : peer_(peer), options_(options), within_{deadline::after(options.limit), options.stop} {}
+    connecting(connecting const&) = delete;
+    connecting& operator=(connecting const&) = delete;
+    ~connecting() { // also when the program's preparations throw
+        if (options_.report)
+            *options_.report = report_;
+    }
 
     connect_step step() const noexcept { return report_.step; }
 
@@ -145,8 +153,6 @@ public:
         }
         if (ec)
             id = cm_id(); // ends whatever the kernel is still at
-        if (options_.report)
-            *options_.report = report_;
     }
 
 private:
@@ -210,7 +216,10 @@ template <class Prepare = detail::prepare_nothing>
 /// The same, with nothing to prepare.
 [[nodiscard]] inline cm_id connect(event_channel_ref channel, address const& peer, connect_options const& options,
                                    std::error_code& ec) noexcept {
-    return connect(channel, peer, options, detail::prepare_nothing(), ec);
+    detail::connecting attempt(peer, options);
+    cm_id id = attempt.prepare(ec);
+    attempt.finish(id, channel, ec);
+    return id;
 }
 
 #if RDMACPP_EXCEPTIONS

@@ -8,6 +8,7 @@
 
 #include "comp_channel.hpp"
 #include "context.hpp"
+#include "detail/contract.hpp"
 #include "verbs_owner.hpp"
 #include "work_completion.hpp"
 
@@ -221,14 +222,9 @@ public:
         : cq(context, cqe, channel, nullptr, 0, ec) {}
     cq(context_ref context, int cqe, comp_channel_ref channel, void* user_context, int comp_vector,
        std::error_code& ec) noexcept {
-        ec.clear();
-        if (!context) {
-            ec = errc::not_bound;
-            return;
-        }
-        make(ec, {channel.node_, context.id_}, [&]() noexcept {
-            return ::ibv_create_cq(context.native_handle(), cqe, user_context, channel.native_handle(), comp_vector);
-        });
+        if (auto* const node = fresh_node(static_cast<bool>(context), ec))
+            own(::ibv_create_cq(context.native_handle(), cqe, user_context, channel.native_handle(), comp_vector), node,
+                {channel.node_, context.id_}, ec);
         if (node_)
             node_->channel = channel.node_;
     }
@@ -260,9 +256,8 @@ private:
 };
 
 static_assert(std::is_trivially_copyable_v<cq_ref>);
-static_assert(!std::is_copy_constructible_v<cq> && std::is_nothrow_move_constructible_v<cq> &&
-              std::is_nothrow_move_assignable_v<cq>);
-static_assert(!std::is_constructible_v<cq, cq_ref> && !std::is_constructible_v<cq, ibv_cq*>);
+static_assert(detail::move_only<cq>);
+static_assert(!detail::makes<cq, cq_ref> && !detail::makes<cq, ibv_cq*>);
 
 } // namespace rdma::inline RDMACPP_ABI
 

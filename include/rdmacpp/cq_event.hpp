@@ -7,10 +7,10 @@
 #if __cplusplus >= 202002L // below, config.hpp says what to do
 
 #include "adopt.hpp"
+#include "detail/contract.hpp"
 #include "detail/verbs_node.hpp"
 #include "event_source.hpp"
 
-#include <type_traits>
 #include <utility>
 
 namespace rdma::inline RDMACPP_ABI {
@@ -117,8 +117,7 @@ private:
     unsigned born_in_ = detail::process::current();
 };
 
-static_assert(!std::is_copy_constructible_v<cq_event> && std::is_nothrow_move_constructible_v<cq_event> &&
-              std::is_nothrow_move_assignable_v<cq_event>);
+static_assert(detail::move_only<cq_event>);
 
 } // namespace rdma::inline RDMACPP_ABI
 

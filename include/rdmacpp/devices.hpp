@@ -7,11 +7,11 @@
 #if __cplusplus >= 202002L // below, config.hpp says what to do
 
 #include "context.hpp"
+#include "detail/contract.hpp"
 
 #include <cstddef>
 #include <iterator>
 #include <system_error>
-#include <type_traits>
 #include <utility>
 
 namespace rdma::inline RDMACPP_ABI {
@@ -115,8 +115,7 @@ private:
     unsigned born_in_ = detail::process::current();
 };
 
-static_assert(!std::is_copy_constructible_v<devices> && std::is_nothrow_move_constructible_v<devices> &&
-              std::is_nothrow_move_assignable_v<devices>);
+static_assert(detail::move_only<devices>);
 
 } // namespace rdma::inline RDMACPP_ABI
 

@@ -9,12 +9,12 @@
 #include "addrinfo.hpp"
 #include "cm_id.hpp"
 #include "detail/await.hpp"
+#include "detail/contract.hpp"
 #include "disconnect.hpp"
 #include "work_completion.hpp"
 
 #include <string>
 #include <system_error>
-#include <type_traits>
 #include <utility>
 
 namespace rdma::inline RDMACPP_ABI {
@@ -250,12 +250,9 @@ private:
     qp_of_requests for_requests_;
 };
 
-static_assert(!std::is_copy_constructible_v<endpoint> && std::is_nothrow_move_constructible_v<endpoint> &&
-              std::is_nothrow_move_assignable_v<endpoint>);
-static_assert(std::is_nothrow_default_constructible_v<endpoint>);
+static_assert(detail::move_only<endpoint> && detail::nothrow_empty<endpoint>);
 
-// ---- Implementation
-// ------------------------------------------------------------------------------------------------
+// ---- Implementation ------------------------------------------------------------------------------------------------
 
 inline char const* endpoint::begin(addrinfo_ref info, detail::limits const& within, std::error_code& ec) noexcept {
     if (!info) {

@@ -254,7 +254,7 @@ private:
     static std::string compose(std::error_code code, std::string const& function, std::string const& arguments) {
         std::string text = detail::concat({function, "(", arguments, "): ", code.message()});
         if (char const* const advice = hint(code, function))
-            text.append("; ").append(advice);
+            text.append(detail::concat({"; ", advice}));
         if (code == std::errc::not_enough_memory && (function == "ibv_reg_mr" || function == "ibv_create_cq"))
             text += locked_memory_hint();
         return text;

@@ -9,6 +9,7 @@
 #include "adopt.hpp"
 #include "cm_event.hpp"
 #include "detail/channel_state.hpp"
+#include "detail/contract.hpp"
 #include "event_source.hpp"
 #include "stats.hpp"
 
@@ -122,11 +123,9 @@ private:
     detail::channel_state* state_ = nullptr;
 };
 
-static_assert(!std::is_copy_constructible_v<event_channel> && std::is_nothrow_move_constructible_v<event_channel> &&
-              std::is_nothrow_move_assignable_v<event_channel>);
+static_assert(detail::move_only<event_channel>);
 static_assert(std::is_trivially_copyable_v<event_channel_ref> && sizeof(event_channel_ref) == sizeof(void*));
-static_assert(!std::is_constructible_v<event_channel, event_channel_ref> &&
-              !std::is_constructible_v<event_channel, rdma_event_channel*>);
+static_assert(!detail::makes<event_channel, event_channel_ref> && !detail::makes<event_channel, rdma_event_channel*>);
 static_assert(sizeof(event_channel) == sizeof(void*));
 
 /// For a stuck process: the counters, then each id that was dropped and waits for its last ack, with the events held of
@@ -144,10 +143,10 @@ inline std::string to_string(event_channel const& channel) {
     channel.state_->ids.for_each([&text](detail::id_record const* id) {
         if (!id->has(detail::id_status::dropped) || id->pins.load(std::memory_order_relaxed) == 0)
             return;
-        text.append("\n  id ").append(to_string(cm_id_ref(id->raw))).append(" is held by");
+        text.append(detail::concat({"\n  id ", to_string(cm_id_ref(id->raw)), " is held by"}));
         std::uint32_t const named = id->named.load(std::memory_order_relaxed);
         if (id->events == 0 && named == 0)
-            text.append(" what was made from it");
+            text.append(std::string_view(" what was made from it"));
         for (std::size_t i = 0; i != detail::id_record::tallies; ++i)
             if (std::uint32_t const held = id->held_events[i].held; held != 0)
                 text.append(

@@ -195,8 +195,9 @@ public:
     event_range<Event, true> pending() const&& = delete;
 
     /// The channel itself is the range events().
-    auto begin() noexcept { return events().begin(); }
-    std::default_sentinel_t end() noexcept { return {}; }
+    auto begin() const& noexcept { return events().begin(); }
+    auto begin() const&& = delete;
+    std::default_sentinel_t end() const noexcept { return {}; }
 
 #if defined(__cpp_lib_jthread)
     /// Waits for the next event until stop is requested. @throws rdma::error

@@ -7,6 +7,7 @@
 #if __cplusplus >= 202002L // below, config.hpp says what to do
 
 #include "detail/c_api.hpp"
+#include "error.hpp"
 
 #include <cstring>
 #include <string>
@@ -78,7 +79,7 @@ inline std::string to_string(cm_event_type type) {
     default: break;
     }
     if (type > cm_event_type::timewait_exit)
-        return std::string("event ").append(std::to_string(static_cast<int>(type)));
+        return detail::concat({"event ", std::to_string(static_cast<int>(type))});
     constexpr std::string_view prefix = "RDMA_CM_EVENT_";
     std::string_view const name = ::rdma_event_str(static_cast<rdma_cm_event_type>(type));
     return std::string(name.starts_with(prefix) ? name.substr(prefix.size()) : name);

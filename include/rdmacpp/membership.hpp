@@ -8,10 +8,10 @@
 
 #include "address.hpp"
 #include "detail/channel_state.hpp"
+#include "detail/contract.hpp"
 
 #include <string>
 #include <system_error>
-#include <type_traits>
 #include <utility>
 
 namespace rdma::inline RDMACPP_ABI {
@@ -94,9 +94,7 @@ private:
     unsigned born_in_ = detail::process::current();
 };
 
-static_assert(!std::is_copy_constructible_v<membership> && std::is_nothrow_move_constructible_v<membership> &&
-              std::is_nothrow_move_assignable_v<membership>);
-static_assert(std::is_nothrow_default_constructible_v<membership>);
+static_assert(detail::move_only<membership> && detail::nothrow_empty<membership>);
 
 } // namespace rdma::inline RDMACPP_ABI
 

@@ -6,12 +6,12 @@
 #include "config.hpp"
 #if __cplusplus >= 202002L // below, config.hpp says what to do
 
+#include "detail/contract.hpp"
 #include "pd.hpp"
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <type_traits>
 #include <utility>
 
 namespace rdma::inline RDMACPP_ABI {
@@ -84,7 +84,8 @@ public:
         if (ec)
             detail::throw_error(ec, "ibv_reg_mr", {"adopt"});
     }
-    /// Deregisters the region now; on failure it stays as it was. @throws rdma::error the errno of ibv_dereg_mr
+    /// Deregisters the region now (ibv_dereg_mr, and so rdma_dereg_mr); on failure it stays as it was.
+    /// @throws rdma::error the errno of ibv_dereg_mr
     void destroy() {
         std::error_code ec;
         destroy(ec);
@@ -176,9 +177,8 @@ private:
     unsigned born_in_ = detail::process::current();
 };
 
-static_assert(!std::is_copy_constructible_v<mr> && std::is_nothrow_move_constructible_v<mr> &&
-              std::is_nothrow_move_assignable_v<mr>);
-static_assert(!std::is_constructible_v<mr, ibv_mr*>);
+static_assert(detail::move_only<mr>);
+static_assert(!detail::makes<mr, ibv_mr*>);
 
 } // namespace rdma::inline RDMACPP_ABI
 

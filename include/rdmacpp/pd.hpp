@@ -7,6 +7,7 @@
 #if __cplusplus >= 202002L // below, config.hpp says what to do
 
 #include "context.hpp"
+#include "detail/contract.hpp"
 #include "verbs_owner.hpp"
 
 #include <type_traits>
@@ -77,11 +78,8 @@ public:
 #endif
     /// The twin of the allocating constructor: empty on failure.
     pd(context_ref context, std::error_code& ec) noexcept {
-        ec.clear();
-        if (!context)
-            ec = errc::not_bound;
-        else
-            make(ec, {context.id_}, [&]() noexcept { return ::ibv_alloc_pd(context.native_handle()); });
+        if (auto* const node = fresh_node(static_cast<bool>(context), ec))
+            own(::ibv_alloc_pd(context.native_handle()), node, {context.id_}, ec);
     }
     /// The twin of the adopting constructor: empty on failure.
     pd(adopt_t, ibv_pd* raw, std::error_code& ec) noexcept { take_over(raw, ec); }
@@ -93,9 +91,8 @@ public:
 };
 
 static_assert(std::is_trivially_copyable_v<pd_ref>);
-static_assert(!std::is_copy_constructible_v<pd> && std::is_nothrow_move_constructible_v<pd> &&
-              std::is_nothrow_move_assignable_v<pd>);
-static_assert(!std::is_constructible_v<pd, pd_ref> && !std::is_constructible_v<pd, ibv_pd*>);
+static_assert(detail::move_only<pd>);
+static_assert(!detail::makes<pd, pd_ref> && !detail::makes<pd, ibv_pd*>);
 
 } // namespace rdma::inline RDMACPP_ABI
 

@@ -7,6 +7,7 @@
 #if __cplusplus >= 202002L // below, config.hpp says what to do
 
 #include "cq.hpp"
+#include "detail/contract.hpp"
 #include "event_type.hpp"
 #include "pd.hpp"
 #include "srq.hpp"
@@ -255,14 +256,10 @@ public:
 #endif
     /// The twin of the creating constructor: empty on failure.
     qp(pd_ref pd, rdma::qp_type type, qp_init_attr const& attr, std::error_code& ec) noexcept {
-        ec.clear();
-        if (!pd) {
-            ec = errc::not_bound;
-            return;
-        }
         ibv_qp_init_attr c = detail::to_c(attr, static_cast<ibv_qp_type>(type));
-        make(ec, {pd.keeper_, attr.send_cq.node_, attr.recv_cq.node_, attr.srq.node_},
-             [&]() noexcept { return ::ibv_create_qp(pd.native_handle(), &c); });
+        if (auto* const node = fresh_node(static_cast<bool>(pd), ec))
+            own(::ibv_create_qp(pd.native_handle(), &c), node,
+                {pd.keeper_, attr.send_cq.node_, attr.recv_cq.node_, attr.srq.node_}, ec);
     }
     /// The twin of the adopting constructor: empty on failure.
     qp(adopt_t, ibv_qp* raw, std::error_code& ec) noexcept {
@@ -278,9 +275,8 @@ public:
 };
 
 static_assert(std::is_trivially_copyable_v<qp_ref> && sizeof(qp_ref) == sizeof(void*));
-static_assert(!std::is_copy_constructible_v<qp> && std::is_nothrow_move_constructible_v<qp> &&
-              std::is_nothrow_move_assignable_v<qp>);
-static_assert(!std::is_constructible_v<qp, qp_ref> && !std::is_constructible_v<qp, ibv_qp*>);
+static_assert(detail::move_only<qp>);
+static_assert(!detail::makes<qp, qp_ref> && !detail::makes<qp, ibv_qp*>);
 
 } // namespace rdma::inline RDMACPP_ABI
 

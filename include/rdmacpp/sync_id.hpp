@@ -10,6 +10,7 @@
 #include "cm_id_ref.hpp"
 #include "conn_param.hpp"
 #include "context.hpp"
+#include "detail/contract.hpp"
 #include "detail/sync_record.hpp"
 #include "pd.hpp"
 #include "qp.hpp"
@@ -18,7 +19,6 @@
 #include <span>
 #include <string>
 #include <system_error>
-#include <type_traits>
 #include <utility>
 
 namespace rdma::inline RDMACPP_ABI {
@@ -41,7 +41,10 @@ public:
     }
     /// Destroys the id, its QP and SRQ and what librdmacm made for them (as rdma_destroy_ep, which hides every failure;
     /// here the diagnostic handler is told). What was made from its device keeps it alive.
-    ~sync_id() { detail::unpin(record_); }
+    ~sync_id() {
+        if (record_)
+            record_->drop();
+    }
 
 #if RDMACPP_EXCEPTIONS
     /// Takes over an id that C made, or that release() gave back.
@@ -168,8 +171,8 @@ public:
     void disconnect(std::error_code& ec) noexcept {
         if (!ready(ec, true) || record_->disconnected)
             return;
-        record_->disconnected = true;
         ec = detail::check_errno(::rdma_disconnect(raw_));
+        record_->disconnected = !ec; // a failed one brings no event to wait for a second time
     }
 
 private:
@@ -185,9 +188,8 @@ private:
     detail::sync_record* record_ = nullptr;
 };
 
-static_assert(!std::is_copy_constructible_v<sync_id> && std::is_nothrow_move_constructible_v<sync_id> &&
-              std::is_nothrow_move_assignable_v<sync_id>);
-static_assert(!std::is_constructible_v<sync_id, rdma_cm_id*> && !std::is_constructible_v<sync_id, cm_id_ref>);
+static_assert(detail::move_only<sync_id>);
+static_assert(!detail::makes<sync_id, rdma_cm_id*> && !detail::makes<sync_id, cm_id_ref>);
 
 } // namespace rdma::inline RDMACPP_ABI
 

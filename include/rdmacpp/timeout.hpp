@@ -65,16 +65,25 @@ namespace detail {
 
 #if defined(__cpp_lib_jthread)
 using stop_token = std::stop_token;
-template <class F>
-using stop_callback = std::stop_callback<F>;
 #else
 /// Stands for std::stop_token where the standard library has none (libc++ before 17): it never stops.
 struct stop_token {
     bool stop_requested() const noexcept { return false; }
 };
-template <class F>
+#endif
+
+/// What is called when stop is requested.
+struct stop_action {
+    void (*call)(void const* object) noexcept;
+    void const* object;
+    void operator()() const noexcept { call(object); }
+};
+
+#if defined(__cpp_lib_jthread)
+using stop_callback = std::stop_callback<stop_action>;
+#else
 struct stop_callback {
-    stop_callback(stop_token const&, F const&) noexcept {}
+    stop_callback(stop_token const&, stop_action const&) noexcept {}
 };
 #endif
 

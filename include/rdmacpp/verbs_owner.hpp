@@ -68,17 +68,23 @@ protected:
         detail::swap_values(node_, other.node_);
     }
 
-    /// Makes the node first, so that nothing can fail once C has made the object.
-    template <class Make>
-    void make(std::error_code& ec, std::initializer_list<detail::pinnable*> uses, Make&& make_object) noexcept {
-        auto* const node = new (std::nothrow) Node;
-        if (!node) {
-            ec = detail::system_error_code(ENOMEM);
-            return;
+    /// The node for what C is about to make: made first, so that nothing can fail afterwards. Null, with `ec`, without
+    /// memory, or without what it is to be made from.
+    static Node* fresh_node(bool has_base, std::error_code& ec) noexcept {
+        if (!has_base) {
+            ec = errc::not_bound;
+            return nullptr;
         }
+        auto* const node = new (std::nothrow) Node;
+        ec = node ? std::error_code() : detail::system_error_code(ENOMEM);
         errno = 0; // some providers fail without saying why: not with a reason left over from another call
-        Raw* const object = make_object();
-        if ((ec = detail::check_pointer(object))) {
+        return node;
+    }
+
+    /// Takes what C made, or, if that is null, why not.
+    void own(Raw* object, Node* node, std::initializer_list<detail::pinnable*> uses, std::error_code& ec) noexcept {
+        ec = detail::check_pointer(object);
+        if (ec) {
             delete node;
             return;
         }
@@ -93,12 +99,11 @@ protected:
             ec = errc::null_handle;
             return;
         }
-        if (detail::verbs_node* const known = detail::verbs_table::get().take_back(object, ec))
-            node_ = static_cast<Node*>(known);
-        else if (!ec)
-            make(ec, {}, [object]() noexcept { return object; });
-        if (!ec)
+        node_ = static_cast<Node*>(detail::verbs_table::get().take_back(object, ec));
+        if (node_)
             raw_ = object;
+        else if (Node* const node = ec ? nullptr : fresh_node(true, ec))
+            own(object, node, {}, ec);
     }
 
     Raw* raw_ = nullptr;

@@ -7,6 +7,7 @@
 #if __cplusplus >= 202002L // below, config.hpp says what to do
 
 #include "context.hpp"
+#include "detail/contract.hpp"
 #include "verbs_owner.hpp"
 
 #include <type_traits>
@@ -73,16 +74,12 @@ public:
 #endif
     /// The twin of the opening constructor: empty on failure.
     xrcd(context_ref context, std::error_code& ec) noexcept {
-        ec.clear();
-        if (!context) {
-            ec = errc::not_bound;
-            return;
-        }
         ibv_xrcd_init_attr attr{};
         attr.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
         attr.fd = -1;
         attr.oflags = O_CREAT;
-        make(ec, {context.id_}, [&]() noexcept { return ::ibv_open_xrcd(context.native_handle(), &attr); });
+        if (auto* const node = fresh_node(static_cast<bool>(context), ec))
+            own(::ibv_open_xrcd(context.native_handle(), &attr), node, {context.id_}, ec);
     }
     /// The twin of the adopting constructor: empty on failure.
     xrcd(adopt_t, ibv_xrcd* raw, std::error_code& ec) noexcept { take_over(raw, ec); }
@@ -94,9 +91,8 @@ public:
 };
 
 static_assert(std::is_trivially_copyable_v<xrcd_ref>);
-static_assert(!std::is_copy_constructible_v<xrcd> && std::is_nothrow_move_constructible_v<xrcd> &&
-              std::is_nothrow_move_assignable_v<xrcd>);
-static_assert(!std::is_constructible_v<xrcd, xrcd_ref> && !std::is_constructible_v<xrcd, ibv_xrcd*>);
+static_assert(detail::move_only<xrcd>);
+static_assert(!detail::makes<xrcd, xrcd_ref> && !detail::makes<xrcd, ibv_xrcd*>);
 
 } // namespace rdma::inline RDMACPP_ABI
 

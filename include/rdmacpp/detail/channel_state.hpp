@@ -67,7 +67,8 @@ struct channel_state {
     static std::error_code migrate(id_record& id, channel_state& to, std::uint32_t& held) noexcept;
 
     // ---- multicast groups
-    join_record* join(id_record& id, address const& group, bool send_only, void* context, std::error_code& ec) noexcept;
+    static constexpr int plain_join = -1; // rdma_join_multicast, which takes no flag
+    join_record* join(id_record& id, address const& group, int flag, void* context, std::error_code& ec) noexcept;
     static std::error_code leave(join_record& join, std::uint32_t& held) noexcept;
     static void drop_join(join_record& join) noexcept;
 
@@ -100,6 +101,7 @@ private:
 
     fate take_in(rdma_cm_event* event, held_event& held, diagnostic& story) noexcept;
     void hold(rdma_cm_event* event, held_event& held, id_record* known_child) noexcept;
+    id_record* find_elsewhere(rdma_cm_id const* id) noexcept;
     bool replenish() noexcept;
     id_record& spare(rdma_cm_id* id) noexcept;
     id_record& find_or_count(rdma_cm_id* id) noexcept;
@@ -109,12 +111,14 @@ private:
     void finish(id_record& id) noexcept;
     void let_go(id_record& id) noexcept;
     static std::uint32_t held_of_qp(id_record const& id) noexcept;
+    static bool serves_others(id_record const& id) noexcept;
     static verbs_node* unhook_qp_locked(id_record& id) noexcept;
     static verbs_node* unhook_srq_locked(id_record& id) noexcept;
     static join_record* find_join(id_record const& id, rdma_cm_event const& event) noexcept;
     static void detach(join_record& join) noexcept;
     static std::error_code leave_locked(join_record& join) noexcept;
     void leave_unheld(id_record& id) noexcept;
+    static void report_failed_leave(rdma_cm_id const* id, std::error_code failure) noexcept;
     static void forget_joins(id_record& id) noexcept;
     void note(rdma_cm_event const* event, id_record& id) noexcept;
     void note_removal(id_record& id) noexcept;
@@ -142,8 +146,7 @@ struct RDMACPP_EXPORT channel_registry {
 
 inline id_record::id_record(channel_state& home) noexcept : pinnable(&channel_state::last_unpin), channel(&home) {}
 
-// ---- The channel
-// -------------------------------------------------------------------------------------------------
+// ---- The channel ---------------------------------------------------------------------------------------------------
 
 /// The C channel is always non-blocking: a get is a try, then a poll, so that a wait can be stopped and no lock is
 /// held.
@@ -295,8 +298,7 @@ inline channel_stats channel_state::stats() noexcept {
     return now;
 }
 
-// ---- Records
-// -----------------------------------------------------------------------------------------------------
+// ---- Records -------------------------------------------------------------------------------------------------------
 
 /// With its first pin a record keeps its channel, with its last it lets go.
 inline void channel_state::pin_record(id_record& id) noexcept {
@@ -350,8 +352,7 @@ inline id_record& channel_state::find_or_count(rdma_cm_id* id) noexcept {
     return known ? *known : spare(id);
 }
 
-// ---- Ids
-// ---------------------------------------------------------------------------------------------------------
+// ---- Ids -----------------------------------------------------------------------------------------------------------
 
 inline id_record* channel_state::create_id(rdma_port_space ps, void* context, std::error_code& ec) noexcept {
     ec.clear();
@@ -544,11 +545,21 @@ inline std::uint32_t channel_state::held_of_qp(id_record const& id) noexcept {
           static_cast<verbs_node*>(id.srq_cq)}) {
         if (!node)
             continue;
-        held += node->pins.load(std::memory_order_relaxed) - 1;
-        if (node != id.qp && id.qp && node != id.send_cq && node != id.recv_cq && id.qp->uses(*node))
-            --held;
+        std::uint32_t const by_owner = node == id.send_cq || node == id.recv_cq || node == id.srq_cq ? 0 : 1;
+        held += node->pins.load(std::memory_order_relaxed) - by_owner - verbs_table::get().users_of(*node);
     }
     return held;
+}
+
+/// Whether a QP that is not its own uses what librdmacm made for the id.
+inline bool channel_state::serves_others(id_record const& id) noexcept {
+    for (verbs_node const* const node : {static_cast<verbs_node*>(id.send_cq), static_cast<verbs_node*>(id.recv_cq),
+                                         id.srq, static_cast<verbs_node*>(id.srq_cq)})
+        if (node &&
+            verbs_table::get().users_of(*node) >
+                (id.qp && id.qp->uses(*node) ? 1U : 0U) + (node != id.srq && id.srq && id.srq->uses(*node) ? 1U : 0U))
+            return true;
+    return false;
 }
 
 /// destroy() asked for by name: it never waits, and on failure the id stays as it was, but for its QP.
@@ -564,7 +575,7 @@ inline std::error_code channel_state::destroy(id_record& id, std::uint32_t& held
              {id.qp, static_cast<verbs_node*>(id.send_cq), static_cast<verbs_node*>(id.recv_cq), id.srq,
               static_cast<verbs_node*>(id.srq_cq)})
             own += part ? 1 : 0;
-        if (id.pins.load(std::memory_order_acquire) > own)
+        if (id.pins.load(std::memory_order_acquire) > own || serves_others(id))
             return system_error_code(EBUSY);
         id.status.store(id_status::dropped);
         qp = unhook_qp_locked(id);
@@ -594,8 +605,7 @@ inline std::error_code channel_state::destroy(id_record& id, std::uint32_t& held
     return {};
 }
 
-// ---- Multicast groups
-// --------------------------------------------------------------------------------------------
+// ---- Multicast groups ----------------------------------------------------------------------------------------------
 
 /// Whether an event is one of a group, which its private data then names.
 inline bool is_of_join(rdma_cm_event const& event) noexcept {
@@ -613,8 +623,9 @@ inline join_record* channel_state::find_join(id_record const& id, rdma_cm_event 
 }
 
 /// One group at most once: librdmacm finds it by its address alone.
-inline join_record* channel_state::join(id_record& id, address const& group, bool send_only, void* context,
+inline join_record* channel_state::join(id_record& id, address const& group, int flag, void* context,
                                         std::error_code& ec) noexcept {
+    bool const send_only = flag == RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER;
     auto* const join = new (std::nothrow) join_record(id, group, context, send_only);
     if (!join) {
         ec = system_error_code(ENOMEM);
@@ -626,9 +637,9 @@ inline join_record* channel_state::join(id_record& id, address const& group, boo
             if (other->group == group)
                 ec = errc::already_joined;
         auto* const to = const_cast<sockaddr*>(join->group.native_handle()); // C only reads it
-        if (!ec && send_only) {
+        if (!ec && flag != plain_join) {
             rdma_cm_join_mc_attr_ex attr{RDMA_CM_JOIN_MC_ATTR_ADDRESS | RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS,
-                                         RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER, to};
+                                         static_cast<std::uint32_t>(flag), to};
             ec = check_errno(::rdma_join_multicast_ex(id.raw, &attr, join));
         } else if (!ec)
             ec = check_errno(::rdma_join_multicast(id.raw, to, join));
@@ -675,31 +686,44 @@ inline std::error_code channel_state::leave(join_record& join, std::uint32_t& he
 
 /// The membership lets go.
 inline void channel_state::drop_join(join_record& join) noexcept {
+    std::error_code failure;
+    rdma_cm_id const* of = nullptr;
     {
         std::lock_guard const leaving(join_mutex::get());
         if (id_record* const id = join.id; id && id->has(id_status::owned)) { // or it is C's, like the group
             std::lock_guard const lock(id->channel->mutex);
             join.dropped = true;
+            of = id->raw;
             detach(join);
             if (join.events == 0)
-                leave_locked(join);
+                failure = leave_locked(join);
         }
     }
     join.unref();
+    report_failed_leave(of, failure);
+}
+
+inline void channel_state::report_failed_leave(rdma_cm_id const* id, std::error_code failure) noexcept {
+    if (failure)
+        report({diagnostic_kind::destroy_failed, "rdma_leave_multicast", id, failure});
 }
 
 /// The id is dropped: it leaves every group, now or with the last event of it. librdmacm would keep their memory.
 inline void channel_state::leave_unheld(id_record& id) noexcept {
     if (!id.multicasts.load(std::memory_order_relaxed))
         return;
-    std::lock_guard const leaving(join_mutex::get());
-    std::lock_guard const lock(mutex);
-    for (join_record *join = id.joins, *following; join; join = following) {
-        following = join->next;
-        join->dropped = true;
-        if (join->events == 0)
-            leave_locked(*join);
+    std::error_code failure; // the last of them
+    {
+        std::lock_guard const leaving(join_mutex::get());
+        std::lock_guard const lock(mutex);
+        for (join_record *join = id.joins, *following; join; join = following) {
+            following = join->next;
+            join->dropped = true;
+            std::error_code const ec = join->events == 0 ? leave_locked(*join) : std::error_code();
+            failure = ec ? ec : failure;
+        }
     }
+    report_failed_leave(id.raw, failure);
 }
 
 /// Of an id that C has, or that could not be destroyed.
@@ -723,8 +747,7 @@ inline void* channel_state::user_context_of_join(held_event const& event) noexce
     return join ? join->user_context : const_cast<void*>(event.raw->param.ud.private_data);
 }
 
-// ---- Migration
-// ---------------------------------------------------------------------------------------------------
+// ---- Migration -----------------------------------------------------------------------------------------------------
 
 /// Under both mutexes no thread of ours is inside a get, and no event is held: C has nothing to wait for.
 inline std::error_code channel_state::migrate(id_record& id, channel_state& to, std::uint32_t& held) noexcept {
@@ -732,6 +755,9 @@ inline std::error_code channel_state::migrate(id_record& id, channel_state& to, 
     if (&from == &to)
         return {};
     {
+        std::unique_lock leaving(join_mutex::get(), std::defer_lock);
+        if (id.multicasts.load(std::memory_order_relaxed)) // a membership finds the channel through the id
+            leaving.lock();
         bool const in_order = reinterpret_cast<std::uintptr_t>(&from) < reinterpret_cast<std::uintptr_t>(&to);
         std::lock_guard const first(in_order ? from.mutex : to.mutex);
         std::lock_guard const second(in_order ? to.mutex : from.mutex);
@@ -750,8 +776,16 @@ inline std::error_code channel_state::migrate(id_record& id, channel_state& to, 
     return {};
 }
 
-// ---- Events
-// ------------------------------------------------------------------------------------------------------
+/// Drops a record's pin at the end of a scope.
+struct keep_record {
+    id_record* const id;
+    explicit keep_record(id_record* pinned) noexcept : id(pinned) {}
+    keep_record(keep_record const&) = delete;
+    keep_record& operator=(keep_record const&) = delete;
+    ~keep_record() { unpin(id); }
+};
+
+// ---- Events --------------------------------------------------------------------------------------------------------
 
 /// Pins every id that the event names; the new id of a CONNECT_REQUEST is the event's, unless it has an owner.
 inline void channel_state::hold(rdma_cm_event* event, held_event& held, id_record* known_child) noexcept {
@@ -863,11 +897,34 @@ inline woken channel_state::get(held_event& event, deadline const& until, stop_t
     return get_or_wait(room, raw->fd, until, stop, options, ec, [&]() noexcept { return try_get(event, options, ec); });
 }
 
+/// The record of an id that has an owner on another channel, pinned.
+inline id_record* channel_state::find_elsewhere(rdma_cm_id const* id) noexcept {
+    channel_registry& registry = channel_registry::get();
+    std::lock_guard const lock(registry.mutex);
+    id_record* found = nullptr;
+    registry.channels.for_each([&](channel_state* channel) {
+        if (channel == this || found)
+            return;
+        std::lock_guard const inside(channel->mutex);
+        id_record* const record = channel->ids.find(id);
+        if (!record || record->pins.load(std::memory_order_relaxed) == 0)
+            return;
+        if (record->has(id_status::owned) || record->named.load(std::memory_order_relaxed) != 0) {
+            channel->pin_record(*record);
+            found = record;
+        }
+    });
+    return found;
+}
+
 /// An event that C got, or one of ours that was released: that one has its pins still.
 inline bool channel_state::adopt_event(rdma_cm_event* event, held_event& held, std::error_code& ec) noexcept {
+    bool const brings_id = type_of(*event) == cm_event_type::connect_request;
+    keep_record const elsewhere(brings_id ? find_elsewhere(event->id) : nullptr); // a new id may have migrated
     std::lock_guard const lock(mutex);
     id_record* const charged = ids.find(charged_id(*event));
-    id_record* const child = type_of(*event) == cm_event_type::connect_request ? ids.find(event->id) : nullptr;
+    id_record* const here = brings_id ? ids.find(event->id) : nullptr;
+    id_record* const child = here ? here : elsewhere.id;
     if (charged && charged->tally(type_of(*event)).released.load(std::memory_order_relaxed) != 0) {
         charged->tally(type_of(*event)).released.fetch_sub(1, std::memory_order_relaxed);
         held = {event, charged, child};
@@ -902,6 +959,8 @@ inline void channel_state::ack(held_event const& event) noexcept {
         leaving.lock();
     bool const abandoned = child && child->has(id_status::in_event);
     rdma_cm_id const* const child_raw = child ? child->raw : nullptr;
+    rdma_cm_id const* const charged_raw = charged.raw;
+    std::error_code failed_leave;
     bool last = false, last_of_foreign = false, last_of_child = false;
     {
         std::lock_guard const lock(mutex);
@@ -912,7 +971,7 @@ inline void channel_state::ack(held_event const& event) noexcept {
         --counts.events_held;
         --charged.events;
         if (join && --join->events == 0 && join->dropped)
-            leave_locked(*join);
+            failed_leave = leave_locked(*join);
         last = unpin_record(charged);
         last_of_foreign = last && charged.has(id_status::foreign);
         if (last_of_foreign && charged.listed) { // C's id: known only while events of it are held
@@ -930,6 +989,7 @@ inline void channel_state::ack(held_event const& event) noexcept {
     }
     if (leaving)
         leaving.unlock();
+    report_failed_leave(charged_raw, failed_leave);
     if (abandoned) {
         child->channel->drop(*child);
         report({diagnostic_kind::request_rejected, "rdma_destroy_id", child_raw, {}});

@@ -114,6 +114,15 @@ struct id_srq_nodes {
         unpin(id.srq_cq);
     }
 
+    /// The same for an SRQ that C made.
+    void adopt(id_record& id) noexcept {
+        verbs_node* pd = nullptr;
+        if (verbs_table::get().find_and_pin(id.raw->srq->pd, pd) != verbs_table::found::pinned)
+            pd = nullptr;
+        hook(id, {pd, nullptr, nullptr, nullptr, nullptr});
+        unpin(pd);
+    }
+
     srq_node* srq = new (std::nothrow) srq_node;
     own_cq_nodes cq;
     bool complete;

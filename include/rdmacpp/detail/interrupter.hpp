@@ -22,7 +22,7 @@ class interrupter {
 public:
     /// @param signal 0: nothing is done
     interrupter(int signal, deadline const& until, stop_token const& stop) noexcept
-        : armed_(signal != 0 && create(signal)), on_stop_(stop, stopper{this}) {
+        : armed_(signal != 0 && create(signal)), on_stop_(stop, stop_action{&fire_now, this}) {
         if (armed_ && !until.is_never())
             fire_at(until.nanoseconds());
     }
@@ -58,7 +58,7 @@ private:
     }
 
     /// @param at nanoseconds of the monotonic clock
-    void fire_at(std::int64_t at) noexcept {
+    void fire_at(std::int64_t at) const noexcept {
         if (!armed_)
             return;
         constexpr std::int64_t billion = 1'000'000'000;
@@ -69,14 +69,11 @@ private:
         ::timer_settime(timer_.id, TIMER_ABSTIME, &when, nullptr);
     }
 
-    struct stopper {
-        interrupter* self;
-        void operator()() const noexcept { self->fire_at(1); }
-    };
+    static void fire_now(void const* self) noexcept { static_cast<interrupter const*>(self)->fire_at(1); }
 
     timer timer_;
     bool const armed_;
-    stop_callback<stopper> on_stop_;
+    stop_callback on_stop_;
 };
 
 } // namespace rdma::inline RDMACPP_ABI::detail

@@ -29,15 +29,19 @@ struct sync_record : pinnable {
     static sync_record* adopt(rdma_cm_id* id, std::error_code& ec) noexcept;
     sync_record* get_request(std::error_code& ec) noexcept;
     void surrender() noexcept;
+    void drop() noexcept;
     void let_listener_go() noexcept;
 
     rdma_cm_id* raw = nullptr;
     sync_record* next = nullptr;
     sync_record* listener = nullptr;        // pinned, while its event is parked here; under the table's mutex, like:
     rdma_cm_id const* charged_to = nullptr; // that listener, also if nobody has adopted it
+    verbs_node* qp = nullptr;               // those that it came with: pinned, and by their held events
+    verbs_node* srq = nullptr;
     bool disconnected = false;
 
 private:
+    bool allocate(rdma_cm_id const& id) noexcept;
     void open(rdma_cm_id* id) noexcept;
     static void last_unpin(pinnable& self) noexcept;
     static void destroy(rdma_cm_id* id) noexcept;
@@ -79,13 +83,27 @@ inline sync_record* sync_record::adopt(rdma_cm_id* id, std::error_code& ec) noex
     }
     sync_table& table = sync_table::get();
     std::lock_guard const lock(table.mutex);
-    if (table.records.find(id)) {
-        delete record;
+    if (table.records.find(id))
         ec = errc::already_owned;
+    else if (!record->allocate(*id))
+        ec = system_error_code(ENOMEM);
+    if (ec) {
+        delete record;
         return nullptr;
     }
     record->open(id);
     return record;
+}
+
+/// The nodes for what an id has, so that an async event of it can be held: before the id is known, since it may fail.
+inline bool sync_record::allocate(rdma_cm_id const& id) noexcept {
+    qp = id.qp ? new (std::nothrow) qp_node : nullptr;
+    srq = id.srq ? new (std::nothrow) srq_node : nullptr;
+    if ((qp || !id.qp) && (srq || !id.srq))
+        return true;
+    delete static_cast<qp_node*>(take(qp));
+    delete static_cast<srq_node*>(take(srq));
+    return false;
 }
 
 /// Under the table's mutex.
@@ -93,6 +111,10 @@ inline void sync_record::open(rdma_cm_id* id) noexcept {
     sync_table& table = sync_table::get();
     raw = id;
     pins.store(1, std::memory_order_relaxed);
+    if (srq)
+        srq->open(id->srq, {this});
+    if (qp)
+        qp->open(id->qp, {srq, this});
     charged_to = listener_of(*id);
     if (charged_to && (listener = table.records.find(charged_to)))
         pin(listener);
@@ -112,10 +134,16 @@ inline sync_record* sync_record::get_request(std::error_code& ec) noexcept {
     }
     rdma_cm_id* id = nullptr;
     ec = check_errno(::rdma_get_request(raw, &id));
+    if (ec && listener_of(*raw) == raw) {
+        destroy(raw->event->id);
+        ::rdma_ack_cm_event(take(raw->event)); // or it would name a dead id
+    }
+    if (!ec && !child->allocate(*id)) {
+        ec = system_error_code(ENOMEM);
+        destroy(id);
+    }
     if (ec) {
         delete child;
-        if (listener_of(*raw) == raw)
-            destroy(raw->event->id);
         return nullptr;
     }
     std::lock_guard const lock(sync_table::get().mutex);
@@ -152,7 +180,31 @@ inline void sync_record::surrender() noexcept {
         free_one = take(listener);
         raw = nullptr;
     }
+    for (verbs_node* const node : {take(qp), take(srq)})
+        if (node) {
+            node->surrender();
+            unpin(node);
+        }
     unpin(free_one);
+    unpin(this);
+}
+
+/// The owner lets go: of the QP at once, unless an event of it is held; then it must go quiet.
+inline void sync_record::drop() noexcept {
+    if (inherited())
+        return;
+    if (qp) {
+        raw->qp = nullptr;
+        if (qp->pins.load(std::memory_order_relaxed) > 1) {
+            ibv_qp_attr attr{};
+            attr.qp_state = IBV_QPS_ERR;
+            ::ibv_modify_qp(static_cast<ibv_qp*>(qp->raw), &attr, IBV_QP_STATE);
+        }
+    }
+    if (srq)
+        raw->srq = nullptr;
+    unpin(take(qp));
+    unpin(take(srq));
     unpin(this);
 }
 

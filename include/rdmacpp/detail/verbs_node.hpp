@@ -200,6 +200,14 @@ struct RDMACPP_EXPORT verbs_table {
         return node;
     }
 
+    /// How many others are made with it.
+    std::uint32_t users_of(verbs_node const& node) noexcept {
+        std::lock_guard const lock(mutex);
+        std::uint32_t count = 0;
+        nodes.for_each([&](verbs_node const* each) { count += each->uses(node) ? 1U : 0U; });
+        return count;
+    }
+
     enum class found { pinned, dying, unknown };
 
     /// Finds what an event names and pins it. `dying`: its destroy is under way, and waits for this very event's ack.
@@ -246,8 +254,14 @@ inline void verbs_node::need_again(std::initializer_list<void const*> used, pinn
 }
 
 inline void verbs_node::let_go_of_needs() noexcept {
-    for (pinnable*& needed : needs)
-        unpin(take(needed));
+    pinnable* was[most_needs];
+    {
+        std::lock_guard const lock(verbs_table::get().mutex);
+        for (std::size_t i = 0; i != most_needs; ++i)
+            was[i] = take(needs[i]);
+    }
+    for (pinnable* const needed : was)
+        unpin(needed);
 }
 
 inline void verbs_node::unlist() noexcept {

@@ -113,8 +113,8 @@ private:
 
     woken wait_at(seat const& mine, int fd, deadline const& until, stop_token const& stop, wait_options options,
                   std::error_code& ec) noexcept {
-        auto const wake = [&mine]() noexcept { mine.wake(); };
-        stop_callback<decltype(wake)> const on_stop(stop, wake);
+        stop_callback const on_stop(
+            stop, stop_action{[](void const* seated) noexcept { static_cast<seat const*>(seated)->wake(); }, &mine});
         for (;;) {
             if (stop.stop_requested())
                 return woken::stopped;
