@@ -704,7 +704,7 @@ inline void channel_state::drop_join(join_record& join) noexcept {
 }
 
 inline void channel_state::report_failed_leave(rdma_cm_id const* id, std::error_code failure) noexcept {
-    if (failure)
+    if (failure && failure.value() != EADDRNOTAVAIL) // C may have left it while it had the id
         report({diagnostic_kind::destroy_failed, "rdma_leave_multicast", id, failure});
 }
 
