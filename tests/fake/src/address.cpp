@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// Addresses, the ports that ids hold, and how names become addresses.
+// Addresses, and the ports that ids hold.
 #include "world.hpp"
 
 #include <algorithm>
@@ -8,7 +8,6 @@
 #include <cstring>
 
 #include <arpa/inet.h>
-#include <netdb.h>
 
 namespace fake::model {
 
@@ -145,10 +144,15 @@ std::vector<ibv_gid> device::gids() const
 device* device_of(address const& host)
 {
     // Linux picks a device for the loopback address, too; only a route cannot be found then.
-    if (host.loopback() && !the().devices.empty()) return &the().devices.front();
     for (device& each : the().devices)
-        if (each.reaches(host)) return &each;
+        if (!each.removed && (host.loopback() || each.reaches(host))) return &each;
     return nullptr;
+}
+
+bool is_silent(address const& host)
+{
+    auto const& all = the().silent_hosts;
+    return std::any_of(all.begin(), all.end(), [&](address const& each) { return each.same_host(host); });
 }
 
 // ---- ports ------------------------------------------------------------------------------------------------------
@@ -221,7 +225,8 @@ int bind_endpoint(endpoint& kernel, address const& to)
         if (to.loopback()) at = device_of(to);
         for (device& each : the().devices)
             if (each.has(to)) at = &each;
-        if (at == nullptr) return EADDRNOTAVAIL;
+        if (at == nullptr) return to.loopback() ? ENODEV : EADDRNOTAVAIL;
+        if (at->removed) return ENODEV;
     }
     kernel.local = to;
     if (int const code = claim_port(kernel)) {
@@ -264,7 +269,7 @@ int resolve(cm& id, address const& from, address const& to)
 
     kernel.remote = to;
     bool const reachable = kernel.at == nullptr || kernel.at == at;
-    bool const known = to.multicast() || to.any() || to.loopback() || at->has(to);
+    bool const known = to.multicast() || to.any() || to.loopback() || at->has(to) || is_silent(to);
     if (!reachable || !known) {
         tell(kernel, RDMA_CM_EVENT_ADDR_ERROR, reachable ? -ETIMEDOUT : -EHOSTUNREACH);
         return 0;
@@ -274,85 +279,6 @@ int resolve(cm& id, address const& from, address const& to)
     else kernel.at = at;
     kernel.state = phase::addr_resolved;
     tell(kernel, RDMA_CM_EVENT_ADDR_RESOLVED);
-    return 0;
-}
-
-} // namespace
-
-// ---- names ------------------------------------------------------------------------------------------------------
-namespace {
-
-/// One block: the answer, its two addresses and its two names.
-struct answer : rdma_addrinfo {
-    sockaddr_storage from, to;
-    char from_name[NI_MAXHOST], to_name[NI_MAXHOST];
-};
-
-void give(sockaddr*& where, socklen_t& length, sockaddr_storage& room, sockaddr const* from, socklen_t size)
-{
-    if (from == nullptr || size == 0 || size > sizeof room) return;
-    std::memcpy(&room, from, size);
-    where = reinterpret_cast<sockaddr*>(&room);
-    length = size;
-}
-
-void name(char*& where, char (&room)[NI_MAXHOST], char const* from)
-{
-    if (from == nullptr) return;
-    std::strncpy(room, from, sizeof room - 1);
-    where = room;
-}
-
-void choose_kind(answer& made, rdma_addrinfo const& hints, int socktype)
-{
-    bool const datagram = socktype == SOCK_DGRAM;
-    made.ai_qp_type = datagram ? IBV_QPT_UD : IBV_QPT_RC;
-    made.ai_port_space = datagram ? RDMA_PS_UDP : RDMA_PS_TCP;
-    if (hints.ai_qp_type != 0) {
-        made.ai_qp_type = hints.ai_qp_type;
-        made.ai_port_space = hints.ai_qp_type == IBV_QPT_UD ? RDMA_PS_UDP : RDMA_PS_TCP;
-    }
-    if (hints.ai_port_space != 0) {
-        made.ai_port_space = hints.ai_port_space;
-        if (hints.ai_qp_type == 0)
-            made.ai_qp_type = hints.ai_port_space == RDMA_PS_UDP || hints.ai_port_space == RDMA_PS_IPOIB ? IBV_QPT_UD : IBV_QPT_RC;
-    }
-}
-
-addrinfo plain_hints(rdma_addrinfo const& hints)
-{
-    addrinfo plain{};
-    plain.ai_flags = ((hints.ai_flags & RAI_PASSIVE) != 0 ? AI_PASSIVE : 0) | ((hints.ai_flags & RAI_NUMERICHOST) != 0 ? AI_NUMERICHOST : 0);
-    plain.ai_family = hints.ai_family;
-    bool const datagram = hints.ai_qp_type == IBV_QPT_UD || hints.ai_port_space == RDMA_PS_UDP || hints.ai_port_space == RDMA_PS_IPOIB;
-    plain.ai_socktype = datagram ? SOCK_DGRAM : SOCK_STREAM;
-    return plain;
-}
-
-/// 0, an EAI code by value, or -1 with errno set.
-int look_up(char const* node, char const* service, rdma_addrinfo const& hints, answer& made)
-{
-    made.ai_flags = hints.ai_flags & RAI_PASSIVE;
-    if (node == nullptr && service == nullptr) {
-        made.ai_family = hints.ai_family;
-        choose_kind(made, hints, SOCK_STREAM);
-    } else {
-        addrinfo const plain = plain_hints(hints);
-        addrinfo* found = nullptr;
-        if (int const code = ::getaddrinfo(node, service, &plain, &found)) return code;
-        made.ai_family = found->ai_family;
-        choose_kind(made, hints, found->ai_socktype);
-        if ((hints.ai_flags & RAI_PASSIVE) != 0) {
-            give(made.ai_src_addr, made.ai_src_len, made.from, found->ai_addr, found->ai_addrlen);
-            name(made.ai_src_canonname, made.from_name, found->ai_canonname);
-        } else {
-            give(made.ai_dst_addr, made.ai_dst_len, made.to, found->ai_addr, found->ai_addrlen);
-            name(made.ai_dst_canonname, made.to_name, found->ai_canonname);
-        }
-        ::freeaddrinfo(found);
-    }
-    if (made.ai_src_addr == nullptr) give(made.ai_src_addr, made.ai_src_len, made.from, hints.ai_src_addr, hints.ai_src_len);
-    if (made.ai_dst_addr == nullptr) give(made.ai_dst_addr, made.ai_dst_len, made.to, hints.ai_dst_addr, hints.ai_dst_len);
     return 0;
 }
 
@@ -399,37 +325,6 @@ int rdma_resolve_addr(rdma_cm_id* raw, sockaddr* from, sockaddr* to, int)
     cm* const id = in.command(raw);
     if (id == nullptr || resolve_address(*id, from, to) != 0) return -1;
     return finish(in, *id);
-}
-
-int rdma_getaddrinfo(char const* node, char const* service, rdma_addrinfo const* hints, rdma_addrinfo** out)
-{
-    static constinit site here{"rdma_getaddrinfo", EIO};
-    entry in{here, node};
-    if (int const code = in.fault(); code < 0) {
-        errno = fake::decoy;
-        return code; // an EAI code, by value
-    } else if (code > 0) {
-        return minus_one(code);
-    }
-    if (!the().devices_present) return minus_one(ENODEV);
-    if (node == nullptr && service == nullptr && hints == nullptr) return minus_one(EINVAL);
-    rdma_addrinfo const none{};
-    auto made = std::unique_ptr<answer, void (*)(void*)>{static_cast<answer*>(std::calloc(1, sizeof(answer))), std::free};
-    if (made == nullptr) return minus_one(ENOMEM);
-    if (int const code = look_up(node, service, hints != nullptr ? *hints : none, *made)) return code;
-    the().addrinfos.insert(made.get());
-    *out = made.release();
-    return 0;
-}
-
-void rdma_freeaddrinfo(rdma_addrinfo* old)
-{
-    static constinit site here{"rdma_freeaddrinfo", 0};
-    entry in{here, old};
-    cleaned();
-    if (old == nullptr) return;
-    if (the().addrinfos.erase(old) == 0) return in.misuse("a list that is not, or no longer, ours");
-    std::free(old);
 }
 
 __be16 rdma_get_src_port(rdma_cm_id* raw)

@@ -3,6 +3,8 @@
 // Event channels: the kernel's queue of events, and what librdmacm does to an event while a program gets it.
 #include "world.hpp"
 
+#include <fake/v60.hpp>
+
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -64,6 +66,8 @@ void deliver(pending item)
 {
     channel* const to = item.target->kernel->file;
     if (to == nullptr) return refuse(item);
+    endpoint& kernel = *item.target->kernel;
+    if (item.type == RDMA_CM_EVENT_UNREACHABLE && kernel.state == phase::request_sent && kernel.peer == nullptr) kernel.state = phase::closed;
     to->events.push(std::move(item));
 }
 
@@ -97,18 +101,21 @@ namespace {
 
 bool is_ud(cm const& id) { return id.qp_type == IBV_QPT_UD; }
 
+/// Copied, since a type newer than the C header is no value of its enumeration.
+void set_type(event& of, int type) { std::memcpy(&of.event::rdma_cm_event::event, &type, sizeof type); }
+
 event* make_event(pending const& from, cm& charged)
 {
     auto* const made = static_cast<event*>(std::malloc(sizeof(event)));
     if (made == nullptr) return nullptr;
     std::memset(static_cast<void*>(made), 0, sizeof(event));
-    // Copied, since a type newer than the C header is no value of its enumeration.
-    std::memcpy(&made->event::rdma_cm_event::event, &from.type, sizeof from.type);
+    set_type(*made, from.type);
     made->status = from.status;
     made->id = &charged;
     made->charged = &charged;
     made->charged_serial = charged.serial;
     made->mc = from.mc;
+    made->mc_serial = from.mc != nullptr ? from.mc->serial : 0;
     return made;
 }
 
@@ -135,6 +142,12 @@ bool adopt_child(event& to, cm& listener, pending& from)
     cm* const child = make_id(*file, listener.context, listener.ps, listener.qp_type, std::move(from.child));
     child->responder_resources = to.param.conn.responder_resources;
     child->initiator_depth = to.param.conn.initiator_depth;
+    child->remote_ece = from.ece;
+    if (child->kernel->gone) { // what librdmacm asks about the new id fails
+        kernel_destroy(*child);
+        free_id(nullptr, child);
+        return false;
+    }
     if (file != listener.kernel->file) return false; // the listener was migrated: the kernel's half stayed behind, and is lost
     if (listener.sync) {
         int code = 0;
@@ -154,11 +167,9 @@ bool adopt_child(event& to, cm& listener, pending& from)
     return true;
 }
 
-/// CONNECT_RESPONSE: with a QP, librdmacm brings it up and answers; without one, the program must.
-void answer_response(event& to, cm& id)
+/// The QP is brought up, and the answer is sent: 0 or -1.
+int bring_up(cm& id, qp* own)
 {
-    if (id.qp == nullptr) return;
-    qp* const own = the().qps.find(id.qp);
     ibv_qp_attr attr{};
     int mask = 0;
     int code = own == nullptr ? EINVAL : 0;
@@ -168,14 +179,47 @@ void answer_response(event& to, cm& id)
         if (code == 0) code = modify(*own, attr, mask);
     }
     if (code == 0) code = ready_to_use(*id.kernel);
-    if (code == 0) {
-        to.event::rdma_cm_event::event = RDMA_CM_EVENT_ESTABLISHED;
+    if (code == 0) return 0;
+    qp_to_error(id);
+    return -1;
+}
+
+/// The same with the options that the peer has answered: 0, -1, or a positive code of ibv_set_ece.
+int bring_up_with_ece(cm& id, ibv_ece answered)
+{
+    qp* const own = the().qps.find(id.qp);
+    id.remote_ece.vendor_id = answered.vendor_id;
+    if (answered.vendor_id == 0) {
+        answered = {id.local_ece.vendor_id, 0, 0};
+    } else if (answered.vendor_id != id.local_ece.vendor_id) {
+        qp_to_error(id);
+        return -1;
+    }
+    int const set = own == nullptr ? 0 : set_ece(*own, answered);
+    if (set != 0 && set != EOPNOTSUPP) return set;
+    if (int const code = bring_up(id, own)) return code;
+    id.local_ece.options = query_ece(*own, answered) == 0 ? answered.options : 0;
+    return 0;
+}
+
+/// CONNECT_RESPONSE: with a QP, librdmacm brings it up and answers; without one, the program must.
+void answer_response(event& to, cm& id, ibv_ece const& answered)
+{
+    if (id.qp == nullptr) {
+        id.remote_ece = answered;
         return;
     }
-    qp_to_error(id);
-    to.event::rdma_cm_event::event = RDMA_CM_EVENT_CONNECT_ERROR;
+    to.status = bring_up_with_ece(id, answered);
+    to.event::rdma_cm_event::event = to.status == 0 ? RDMA_CM_EVENT_ESTABLISHED : RDMA_CM_EVENT_CONNECT_ERROR;
+    id.connect_error = to.status != 0;
+}
+
+void learn_addresses(event& to, cm& id)
+{
+    query_addresses(id);
+    if (id.verbs != nullptr || the().release < 56) return;
+    set_type(to, RDMA_CM_EVENT_ADDR_ERROR);
     to.status = -1;
-    id.connect_error = true;
 }
 
 void learn_route(cm& id)
@@ -202,15 +246,15 @@ void learn_route(cm& id)
 bool process(event& to, cm& id, pending& from)
 {
     bool const ud = is_ud(id);
-    switch (static_cast<int>(from.type)) {
-    case RDMA_CM_EVENT_ADDR_RESOLVED: query_addresses(id); return true;
+    switch (from.type) {
+    case RDMA_CM_EVENT_ADDR_RESOLVED: learn_addresses(to, id); return true;
     case RDMA_CM_EVENT_ROUTE_RESOLVED: learn_route(id); return true;
     case RDMA_CM_EVENT_CONNECT_REQUEST:
         copy_parameters(to, from, ud);
         return from.child == nullptr || adopt_child(to, id, from);
     case RDMA_CM_EVENT_CONNECT_RESPONSE:
         copy_parameters(to, from, false);
-        answer_response(to, id);
+        answer_response(to, id, from.ece);
         return true;
     case RDMA_CM_EVENT_REJECTED:
         if (id.connect_error) return false;
@@ -232,6 +276,11 @@ bool process(event& to, cm& id, pending& from)
             }
         }
         return true;
+    case v60::addrinfo_resolved:
+        if (!names_resolved(id, to.status)) set_type(to, v60::addrinfo_error);
+        return true;
+    case v60::addrinfo_error: names_failed(id); return true;
+    case v60::user: std::memcpy(&to.param, &from.arg, sizeof from.arg); return true;
     default: copy_parameters(to, from, ud); return true;
     }
 }
@@ -273,7 +322,11 @@ void acknowledge(entry const& in, rdma_cm_event* old)
 {
     if (the().events.erase(old) == 0) return in.misuse("an event that is not, or no longer, to be acked");
     auto* const whole = static_cast<event*>(old);
-    if (group* const mc = whole->mc; mc != nullptr && the().groups.find(mc) == mc) ++mc->completed;
+    if (whole->mc != nullptr) {
+        group* const mc = the().groups.find(whole->mc);
+        if (mc != nullptr && mc->serial == whole->mc_serial) ++mc->completed;
+        else in.would_crash("the event's multicast group is gone");
+    }
     cm* const charged = the().ids.find(whole->charged);
     if (charged != nullptr && charged->serial == whole->charged_serial) ++charged->completed;
     else in.misuse("the id that the event is charged to is gone");
@@ -356,7 +409,9 @@ int rdma_ack_cm_event(rdma_cm_event* old)
 // ---- fake.hpp ---------------------------------------------------------------------------------------------------
 namespace fake {
 
-void push(rdma_cm_id* raw, event_spec const& spec)
+void push(rdma_cm_id* raw, event_spec const& spec) { push(raw, nullptr, spec); }
+
+void push(rdma_cm_id* raw, sockaddr const* of, event_spec const& spec)
 {
     if (spec.type == RDMA_CM_EVENT_CONNECT_REQUEST) return push_request(raw, spec.private_data, spec.private_data_len);
     visit here;
@@ -367,9 +422,11 @@ void push(rdma_cm_id* raw, event_spec const& spec)
     item.anonymous = id->kernel->user == nullptr;
     item.type = spec.type;
     item.status = spec.status;
+    item.arg = spec.arg;
     if (auto const* data = static_cast<std::uint8_t const*>(spec.private_data)) item.data.assign(data, data + spec.private_data_len);
     bool const multicast = spec.type == RDMA_CM_EVENT_MULTICAST_JOIN || spec.type == RDMA_CM_EVENT_MULTICAST_ERROR;
-    if (multicast && !id->groups.empty()) item.mc = id->groups.back();
+    if (multicast && of != nullptr) item.mc = find_group(*id, address{of});
+    else if (multicast && !id->groups.empty()) item.mc = id->groups.back();
     if (spec.type == RDMA_CM_EVENT_CONNECT_RESPONSE) {
         id->kernel->state = phase::response_received;
         id->kernel->phantom = id->kernel->peer == nullptr;
@@ -384,6 +441,7 @@ void push_request(rdma_cm_id* raw, void const* private_data, std::uint8_t len)
     cm* const listener = the().ids.find(raw);
     if (listener == nullptr || listener->kernel->file == nullptr) return;
     endpoint const& kernel = *listener->kernel;
+    if (kernel.gone) return;
     device& at = kernel.at != nullptr ? *kernel.at : the().devices[0];
     pending item;
     item.target = listener;

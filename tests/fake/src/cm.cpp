@@ -9,6 +9,19 @@
 
 namespace fake::model {
 
+namespace {
+
+/// The kernel goes by the port space alone, but for the one that leaves it open.
+ibv_qp_type kernel_type(rdma_port_space ps, ibv_qp_type wanted)
+{
+    if (ps == RDMA_PS_IB) return wanted;
+    return ps == RDMA_PS_TCP ? IBV_QPT_RC : IBV_QPT_UD;
+}
+
+bool is_port_space(rdma_port_space ps) { return ps == RDMA_PS_TCP || ps == RDMA_PS_UDP || ps == RDMA_PS_IPOIB || ps == RDMA_PS_IB; }
+
+} // namespace
+
 cm* make_id(channel& on, void* user_context, rdma_port_space ps, ibv_qp_type type, std::unique_ptr<endpoint> kernel)
 {
     cm* const made = new cm;
@@ -21,7 +34,7 @@ cm* make_id(channel& on, void* user_context, rdma_port_space ps, ibv_qp_type typ
         kernel = std::make_unique<endpoint>();
         kernel->file = &on;
         kernel->ps = ps;
-        kernel->qp_type = type;
+        kernel->qp_type = kernel_type(ps, type);
         kernel->user = made;
     }
     kernel->owner = made;
@@ -46,6 +59,7 @@ void free_id(entry const* in, cm* old)
     for (group* each : old->groups) each->id = nullptr; // never left: leaked
     if (old->bound != nullptr) release_device(*old->bound, in);
     std::free(old->route.path_rec);
+    free_names(old->names);
     if (old->sync) {
         old->kernel->file = nullptr;
         if (channel* const own = the().channels.find(old->channel)) drop_channel(own);
@@ -59,6 +73,7 @@ namespace {
 int create_id(rdma_event_channel* raw, rdma_cm_id** out, void* user_context, rdma_port_space ps, ibv_qp_type type)
 {
     int code = 0;
+    if (!is_port_space(ps)) return minus_one(EINVAL);
     channel* const on = raw == nullptr ? make_channel(code) : the().channels.find(raw);
     if (on == nullptr) return raw == nullptr ? minus_one(ENOMEM) : minus_one(EBADF);
     cm* const made = make_id(*on, user_context, ps, type, nullptr);
@@ -74,6 +89,10 @@ std::string owed(cm const& id)
 
 int destroy_id(entry& in, cm* old)
 {
+    if (old->inside_connect) {
+        in.misuse("another thread is inside rdma_connect with the id");
+        if (!in.settles([old] { return !old->inside_connect; }, "the kernel waits for rdma_connect to return")) return minus_one(EDEADLK);
+    }
     if (!old->torn_down) kernel_destroy(*old);
     if (old->event != nullptr) acknowledge(in, old->event);
     old->event = nullptr;
@@ -81,8 +100,6 @@ int destroy_id(entry& in, cm* old)
     free_id(&in, old);
     return cleaned();
 }
-
-bool is_port_space(rdma_port_space ps) { return ps == RDMA_PS_TCP || ps == RDMA_PS_UDP || ps == RDMA_PS_IPOIB || ps == RDMA_PS_IB; }
 
 } // namespace
 
@@ -99,7 +116,6 @@ int rdma_create_id(rdma_event_channel* raw, rdma_cm_id** out, void* user_context
     if (!the().devices_present) return minus_one(ENODEV);
     if (raw != nullptr && in.need(the().channels, raw, "event channel") == nullptr) return minus_one(EBADF);
     if (the().credentials_changed) return minus_one(EACCES);
-    if (!is_port_space(ps)) return minus_one(EINVAL);
     bool const datagram = ps == RDMA_PS_IPOIB || ps == RDMA_PS_UDP;
     return create_id(raw, out, user_context, ps, datagram ? IBV_QPT_UD : IBV_QPT_RC);
 }
@@ -109,8 +125,12 @@ int rdma_destroy_id(rdma_cm_id* raw)
     static constinit site here{"rdma_destroy_id", EIO};
     entry in{here, raw};
     if (int const code = in.fault()) return minus_one(code);
-    cm* const old = in.command(raw);
-    return old == nullptr ? -1 : destroy_id(in, old);
+    cm* const old = in.ending(raw);
+    if (old == nullptr) return -1;
+    bool const forgets = old->ep_attr != nullptr;
+    int const result = destroy_id(in, old);
+    if (result == 0 && forgets) in.misuse("what rdma_create_ep has kept for QPs of requests is leaked: rdma_destroy_ep frees it");
+    return result;
 }
 
 int rdma_migrate_id(rdma_cm_id* raw, rdma_event_channel* to)
@@ -169,6 +189,21 @@ int resolve_route(entry& in, cm& id)
     return finish(in, id);
 }
 
+int set_ib_path(cm& id, void const* value, std::size_t length)
+{
+    if (length == 0 || length % sizeof(ibv_path_data) != 0) return EINVAL;
+    bool usable = false;
+    for (std::size_t at = 0; at < length; at += sizeof(ibv_path_data)) {
+        ibv_path_data path{};
+        std::memcpy(&path, static_cast<std::byte const*>(value) + at, sizeof path);
+        usable = usable || path.flags == (IBV_PATH_FLAG_GMP | IBV_PATH_FLAG_PRIMARY | IBV_PATH_FLAG_BIDIRECTIONAL);
+    }
+    if (!usable || id.kernel->state != phase::addr_resolved) return EINVAL;
+    id.kernel->state = phase::route_resolved;
+    tell(*id.kernel, RDMA_CM_EVENT_ROUTE_RESOLVED); // made up by the kernel
+    return 0;
+}
+
 int create_qp_of(entry& in, cm& id, ibv_pd* domain, ibv_qp_init_attr& attr)
 {
     ibv_qp_init_attr_ex extended{};
@@ -183,16 +218,26 @@ int create_qp_of(entry& in, cm& id, ibv_pd* domain, ibv_qp_init_attr& attr)
 int active_ep(entry& in, cm& id, rdma_addrinfo const& info, ibv_pd* domain, ibv_qp_init_attr* attr)
 {
     if (resolve_address(id, info.ai_src_addr, info.ai_dst_addr) != 0 || finish(in, id) != 0) return -1;
-    if (resolve_route(in, id) != 0) return -1;
-    if (attr == nullptr) return 0;
-    attr->qp_type = static_cast<ibv_qp_type>(info.ai_qp_type);
-    return create_qp_of(in, id, domain, *attr);
+    if (info.ai_route_len != 0) {
+        if (int const code = set_ib_path(id, info.ai_route, info.ai_route_len)) return minus_one(code);
+        if (finish(in, id) != 0) return -1;
+    } else if (resolve_route(in, id) != 0) {
+        return -1;
+    }
+    if (attr != nullptr) {
+        attr->qp_type = static_cast<ibv_qp_type>(info.ai_qp_type);
+        if (create_qp_of(in, id, domain, *attr) != 0) return -1;
+    }
+    auto const* const first = static_cast<std::uint8_t const*>(info.ai_connect);
+    id.ep_connect.assign(first, first + info.ai_connect_len);
+    return 0;
 }
 
 // ---- the QP of an id --------------------------------------------------------------------------------------------
 /// librdmacm's own clean-up, with its gap: without a receive CQ, the send CQ and its channel stay.
 void destroy_cqs(entry& in, cm& id)
 {
+    if (id.qp_type == IBV_QPT_XRC_RECV && id.srq != nullptr) return; // the SRQ's
     if (id.recv_cq != nullptr) {
         if (cq* const old = the().cqs.find(id.recv_cq)) drop_cq(in, old);
         if (cq* const old = the().cqs.find(id.send_cq); old != nullptr && id.send_cq != id.recv_cq) {
@@ -221,6 +266,20 @@ bool create_one_cq(cm& id, std::uint32_t entries, ibv_cq*& queue, ibv_comp_chann
     cq* const made = make_cq(on, static_cast<int>(entries), &id, made_bell);
     queue = made == nullptr ? nullptr : made->raw();
     return made != nullptr;
+}
+
+/// What librdmacm does about ECE before the first state of a new QP: 0 or a code.
+int negotiate_ece(cm& id, qp& made)
+{
+    ibv_ece own{};
+    query_ece(made, own);
+    id.local_ece = {own.vendor_id, own.options, 0};
+    if (id.remote_ece.vendor_id == 0) return 0;
+    own.options = id.remote_ece.vendor_id == own.vendor_id ? id.remote_ece.options : 0; // another vendor's mean nothing here
+    int const code = set_ece(made, own);
+    if (code != 0 && code != EOPNOTSUPP) return code;
+    if (query_ece(made, own) == 0) id.local_ece.options = own.options;
+    return 0;
 }
 
 int prepare_qp(cm& id, qp& made)
@@ -263,7 +322,16 @@ int create_qp(entry& in, cm& id, ibv_qp_init_attr_ex& attr)
     pd* const domain = in.need(the().pds, attr.pd, "PD");
     if (domain == nullptr || id.verbs != attr.pd->context || cqs_conflict(id, attr)) return minus_one(EINVAL);
 
+    xrcd* extended = nullptr;
+    if (id.qp_type == IBV_QPT_XRC_RECV) {
+        bool const given = (attr.comp_mask & IBV_QP_INIT_ATTR_XRCD) != 0 && attr.xrcd != nullptr;
+        if (!given && (attr.xrcd = default_xrcd(*id.bound)) == nullptr) return -1;
+        attr.comp_mask |= IBV_QP_INIT_ATTR_XRCD;
+        if ((extended = in.need(the().xrcds, attr.xrcd, "XRC domain")) == nullptr) return minus_one(EINVAL);
+    }
+
     if (the().credentials_changed) return minus_one(EACCES); // the kernel is asked for the QP's attributes
+    if (id.kernel->gone) return minus_one(ENXIO);
 
     bool const needs_recv = attr.recv_cq == nullptr && id.recv_cq == nullptr, needs_send = attr.send_cq == nullptr && id.send_cq == nullptr;
     if (!create_one_cq(id, needs_recv ? attr.cap.max_recv_wr : 0, id.recv_cq, id.recv_cq_channel)
@@ -279,8 +347,9 @@ int create_qp(entry& in, cm& id, ibv_qp_init_attr_ex& attr)
     int code = 0;
     ibv_qp_init_attr plain{};
     std::memcpy(static_cast<void*>(&plain), &attr, sizeof plain);
-    qp* const made = make_qp(*domain, plain, code);
-    if (made != nullptr) code = prepare_qp(id, *made);
+    qp* const made = make_qp(context_of(domain->ibv_pd::context), domain, extended, plain, code);
+    if (made != nullptr) code = negotiate_ece(id, *made);
+    if (made != nullptr && code == 0) code = prepare_qp(id, *made);
     if (code != 0) {
         if (made != nullptr) drop_qp(in, made);
         destroy_cqs(in, id);
@@ -343,27 +412,72 @@ void rdma_destroy_qp(rdma_cm_id* raw)
     cleaned();
 }
 
+namespace {
+
+/// Without a CQ of the program's, librdmacm makes one, and forgets the one that the id may have had.
+cq* cq_for_srq(entry const& in, cm& id, ibv_srq_init_attr_ex& attr)
+{
+    if ((attr.comp_mask & IBV_SRQ_INIT_ATTR_CQ) != 0 && attr.cq != nullptr) return in.need(the().cqs, attr.cq, "CQ");
+    if (!create_one_cq(id, attr.attr.max_wr, id.recv_cq, id.recv_cq_channel)) return nullptr;
+    attr.cq = id.recv_cq;
+    return the().cqs.find(id.recv_cq);
+}
+
+srq* make_xrc_srq_of(entry const& in, cm& id, pd& domain, ibv_srq_init_attr_ex& attr, ibv_srq_init_attr& plain)
+{
+    if ((attr.comp_mask & IBV_SRQ_INIT_ATTR_XRCD) == 0 || attr.xrcd == nullptr) {
+        if (id.bound == nullptr) {
+            in.would_crash("the id has no device");
+            return null(EINVAL);
+        }
+        if ((attr.xrcd = default_xrcd(*id.bound)) == nullptr) return nullptr;
+    }
+    xrcd* const extended = in.need(the().xrcds, attr.xrcd, "XRC domain");
+    if (extended == nullptr) return null(EINVAL);
+    cq* const queue = cq_for_srq(in, id, attr);
+    if (queue == nullptr) return nullptr;
+    attr.comp_mask |= IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
+    int code = 0;
+    srq* const made = make_xrc_srq(domain, *extended, *queue, plain, code);
+    if (made == nullptr) errno = code;
+    return made;
+}
+
+int create_srq(entry& in, cm& id, ibv_srq_init_attr_ex& attr)
+{
+    if ((attr.comp_mask & IBV_SRQ_INIT_ATTR_TYPE) == 0) return minus_one(EINVAL);
+    if ((attr.comp_mask & IBV_SRQ_INIT_ATTR_PD) == 0 || attr.pd == nullptr) attr.pd = id.pd;
+    attr.comp_mask |= IBV_SRQ_INIT_ATTR_PD;
+    pd* const domain = in.need(the().pds, attr.pd, "PD");
+    if (domain == nullptr) return minus_one(EINVAL);
+    ibv_srq_init_attr plain{attr.srq_context, attr.attr};
+    srq* made = nullptr;
+    int code = EOPNOTSUPP;
+    if (attr.srq_type == IBV_SRQT_BASIC) {
+        made = make_srq(*domain, plain, code);
+    } else if (attr.srq_type == IBV_SRQT_XRC) {
+        made = make_xrc_srq_of(in, id, *domain, attr, plain);
+        code = errno;
+    }
+    if (made == nullptr) {
+        destroy_cqs(in, id);
+        return minus_one(code);
+    }
+    attr.attr = plain.attr;
+    if (id.pd == nullptr) id.pd = attr.pd;
+    id.srq = made; // whatever was there is leaked, as in librdmacm
+    return 0;
+}
+
+} // namespace
+
 int rdma_create_srq_ex(rdma_cm_id* raw, ibv_srq_init_attr_ex* attr)
 {
     static constinit site here{"rdma_create_srq_ex", ENOMEM};
     entry in{here, raw};
     if (int const code = in.fault()) return minus_one(code);
     cm* const id = in.need(the().ids, raw, "id");
-    if (id == nullptr) return minus_one(EBADF);
-    if ((attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) == 0) return minus_one(EINVAL);
-    if (attr->srq_type != IBV_SRQT_BASIC) return minus_one(EOPNOTSUPP); // neither device has XRC
-    if ((attr->comp_mask & IBV_SRQ_INIT_ATTR_PD) == 0 || attr->pd == nullptr) attr->pd = id->pd;
-    attr->comp_mask |= IBV_SRQ_INIT_ATTR_PD;
-    pd* const domain = in.need(the().pds, attr->pd, "PD");
-    if (domain == nullptr) return minus_one(EINVAL);
-    int code = 0;
-    ibv_srq_init_attr plain{attr->srq_context, attr->attr};
-    srq* const made = make_srq(*domain, plain, code);
-    if (made == nullptr) return minus_one(code);
-    attr->attr = plain.attr;
-    if (id->pd == nullptr) id->pd = attr->pd;
-    id->srq = made; // whatever was there is leaked, as in librdmacm
-    return 0;
+    return id == nullptr ? minus_one(EBADF) : create_srq(in, *id, *attr);
 }
 
 int rdma_create_srq(rdma_cm_id* raw, ibv_pd* domain, ibv_srq_init_attr* attr)
@@ -373,15 +487,15 @@ int rdma_create_srq(rdma_cm_id* raw, ibv_pd* domain, ibv_srq_init_attr* attr)
     if (int const code = in.fault()) return minus_one(code);
     cm* const id = in.need(the().ids, raw, "id");
     if (id == nullptr) return minus_one(EBADF);
-    if (id->qp_type == IBV_QPT_XRC_RECV) return minus_one(EOPNOTSUPP);
-    pd* const owner = in.need(the().pds, domain != nullptr ? domain : id->pd, "PD");
-    if (owner == nullptr) return minus_one(EINVAL);
-    int code = 0;
-    srq* const made = make_srq(*owner, *attr, code);
-    if (made == nullptr) return minus_one(code);
-    if (id->pd == nullptr) id->pd = owner;
-    id->srq = made;
-    return 0;
+    ibv_srq_init_attr_ex extended{};
+    extended.srq_context = attr->srq_context;
+    extended.attr = attr->attr;
+    extended.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD;
+    extended.srq_type = id->qp_type == IBV_QPT_XRC_RECV ? IBV_SRQT_XRC : IBV_SRQT_BASIC;
+    extended.pd = domain;
+    int const result = create_srq(in, *id, extended);
+    attr->attr = extended.attr;
+    return result;
 }
 
 void rdma_destroy_srq(rdma_cm_id* raw)
@@ -420,7 +534,7 @@ void rdma_destroy_ep(rdma_cm_id* raw)
     static constinit site here{"rdma_destroy_ep", 0};
     entry in{here, raw};
     cleaned();
-    cm* const old = in.command(raw);
+    cm* const old = in.ending(raw);
     if (old == nullptr) return;
     if (old->qp != nullptr && !destroy_qp(in, *old)) return;
     if (old->srq != nullptr) destroy_srq(in, *old);
@@ -487,7 +601,7 @@ int set_id_option(cm& id, int name, void const* value, std::size_t length)
     case RDMA_OPTION_ID_TOS: return read_option(value, length, small) ? 0 : EINVAL;
     case RDMA_OPTION_ID_REUSEADDR:
         if (!read_option(value, length, number)) return EINVAL;
-        if (number == 0 && kernel.state != phase::idle) return EINVAL;
+        if (kernel.state != phase::idle && (number == 0 || kernel.state == phase::listening)) return EINVAL;
         kernel.reuse = number != 0;
         return 0;
     case RDMA_OPTION_ID_AFONLY:
@@ -495,20 +609,11 @@ int set_id_option(cm& id, int name, void const* value, std::size_t length)
         kernel.afonly = number != 0;
         return 0;
     case RDMA_OPTION_ID_ACK_TIMEOUT:
-        if (!read_option(value, length, small) || id.qp_type != IBV_QPT_RC || small > 31) return EINVAL;
+        if (!read_option(value, length, small) || (kernel.qp_type != IBV_QPT_RC && kernel.qp_type != IBV_QPT_XRC_SEND)) return EINVAL;
         kernel.ack_timeout = small;
         return 0;
     default: return ENOSYS;
     }
-}
-
-int set_ib_option(cm& id, int name, std::size_t length)
-{
-    if (name != RDMA_OPTION_IB_PATH) return ENOSYS;
-    if (length == 0 || length % sizeof(ibv_path_data) != 0 || id.kernel->state != phase::addr_resolved) return EINVAL;
-    id.kernel->state = phase::route_resolved;
-    tell(*id.kernel, RDMA_CM_EVENT_ROUTE_RESOLVED);
-    return 0;
 }
 
 } // namespace
@@ -521,8 +626,9 @@ int rdma_set_option(rdma_cm_id* raw, int level, int name, void* value, std::size
     cm* const id = in.command(raw);
     if (id == nullptr) return -1;
     int code = ENOSYS;
-    if (level == RDMA_OPTION_ID) code = set_id_option(*id, name, value, length);
-    if (level == RDMA_OPTION_IB) code = set_ib_option(*id, name, length);
+    if (value == nullptr && length != 0) code = EFAULT;
+    else if (level == RDMA_OPTION_ID) code = set_id_option(*id, name, value, length);
+    else if (level == RDMA_OPTION_IB && name == RDMA_OPTION_IB_PATH) code = set_ib_path(*id, value, length);
     return code == 0 ? 0 : minus_one(code);
 }
 
@@ -532,6 +638,7 @@ int rdma_set_local_ece(rdma_cm_id* raw, ibv_ece* ece)
     static constinit site here{"rdma_set_local_ece", EIO};
     entry in{here, raw};
     if (int const code = in.fault()) return minus_one(code);
+    if (raw == nullptr) return minus_one(EINVAL);
     cm* const id = in.need(the().ids, raw, "id");
     if (id == nullptr) return minus_one(EBADF);
     if (id->qp != nullptr || ece == nullptr || ece->vendor_id == 0 || ece->comp_mask != 0) return minus_one(EINVAL);
@@ -544,9 +651,10 @@ int rdma_get_remote_ece(rdma_cm_id* raw, ibv_ece* ece)
     static constinit site here{"rdma_get_remote_ece", EIO};
     entry in{here, raw};
     if (int const code = in.fault()) return minus_one(code);
+    if (raw == nullptr) return minus_one(EINVAL);
     cm const* const id = in.need(the().ids, raw, "id");
     if (id == nullptr) return minus_one(EBADF);
     if (id->qp != nullptr || ece == nullptr) return minus_one(EINVAL);
-    *ece = id->remote_ece;
+    *ece = {id->remote_ece.vendor_id, id->remote_ece.options, 0};
     return 0;
 }

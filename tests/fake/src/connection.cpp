@@ -124,6 +124,25 @@ void reject(endpoint& whose, int reason, bytes data)
     kernel_qp_to_error(*peer);
 }
 
+void lose_device(endpoint& whose)
+{
+    if (whose.user != nullptr) {
+        pending item;
+        item.target = whose.user;
+        item.type = RDMA_CM_EVENT_DEVICE_REMOVAL;
+        deliver(std::move(item));
+    }
+    if (the().removal_disconnects && whose.state == phase::established && whose.peer != nullptr) {
+        whose.peer->state = phase::disconnected;
+        tell(*whose.peer, RDMA_CM_EVENT_DISCONNECTED);
+    }
+    separate(whose); // its peer is on the same device, and loses it, too
+    kernel_qp_to_error(whose);
+    release_port(whose);
+    whose.state = phase::closed;
+    whose.gone = true;
+}
+
 void hang_up(endpoint& whose)
 {
     whose.user = nullptr; // nothing more for this side
@@ -175,19 +194,17 @@ std::unique_ptr<endpoint> make_request(endpoint const& listener, device& at)
 // ---- the attributes that a connection gives to its QP -----------------------------------------------------------
 int init_attr(endpoint const& of, ibv_qp_attr& attr, int& mask)
 {
-    if (of.at == nullptr) return EINVAL;
     ibv_qp_state const next = attr.qp_state;
+    if (of.at == nullptr || next > IBV_QPS_ERR) return EINVAL;
     bool const ud = is_ud(of);
-    if (next == IBV_QPS_INIT || ud) {
+    if (next == IBV_QPS_INIT || ud || !of.handled) { // before there is a connection, whatever is asked for
         attr.pkey_index = 0;
         attr.port_num = 1;
-        mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | (ud ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS);
-        if (ud) {
-            attr.qkey = RDMA_UDP_QKEY;
-        } else {
-            bool const asked = of.handled && of.responder_resources == 0;
-            attr.qp_access_flags = static_cast<unsigned>(IBV_ACCESS_REMOTE_WRITE | (asked ? 0 : IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC));
-        }
+        mask = IBV_QP_STATE | (is_iwarp(of) ? 0 : IBV_QP_PKEY_INDEX) | IBV_QP_PORT | (ud ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS);
+        attr.qp_access_flags = 0;
+        if (ud) attr.qkey = RDMA_UDP_QKEY;
+        else if (of.handled) attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
+        if (of.handled && of.responder_resources != 0) attr.qp_access_flags |= IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
         return 0;
     }
     bool const answered = of.state == phase::request_received || of.state == phase::response_received || of.state == phase::accepted
@@ -206,17 +223,21 @@ int init_attr(endpoint const& of, ibv_qp_attr& attr, int& mask)
         attr.path_mtu = IBV_MTU_1024;
         attr.dest_qp_num = of.remote_qpn;
         attr.rq_psn = 1;
+        mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+        if (of.qp_type == IBV_QPT_XRC_SEND) return 0;
         attr.max_dest_rd_atomic = of.responder_resources;
         attr.min_rnr_timer = 0;
-        mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+        mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
         return 0;
     }
     attr.sq_psn = 1;
     attr.timeout = static_cast<std::uint8_t>(of.ack_timeout >= 0 ? of.ack_timeout : 19);
+    mask = IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT;
+    if (of.qp_type == IBV_QPT_XRC_RECV) return 0;
     attr.retry_cnt = of.retry_count;
     attr.rnr_retry = of.rnr_retry_count;
     attr.max_rd_atomic = of.initiator_depth;
-    mask = IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+    mask |= IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
     return 0;
 }
 
@@ -225,6 +246,8 @@ namespace {
 // ---- asking -----------------------------------------------------------------------------------------------------
 bool listens_for(endpoint const& candidate, endpoint const& active, bool exactly)
 {
+    ibv_qp_type const other_half = active.qp_type == IBV_QPT_XRC_SEND ? IBV_QPT_XRC_RECV : active.qp_type;
+    if (candidate.qp_type != other_half || active.qp_type == IBV_QPT_XRC_RECV) return false;
     if (candidate.state != phase::listening || candidate.ps != active.ps || candidate.local.port() != active.remote.port()) return false;
     if (exactly) return candidate.local.same_host(active.remote);
     if (!candidate.local.any()) return false;
@@ -281,6 +304,7 @@ pending make_request_event(endpoint& active, endpoint& listener, rdma_conn_param
     item.target = listener.owner;
     item.type = RDMA_CM_EVENT_CONNECT_REQUEST;
     item.child = make_request(listener, *active.at);
+    item.ece = active.ece;
     endpoint& passive = *item.child;
     passive.local = active.remote;
     passive.remote = active.local;
@@ -315,15 +339,40 @@ int turn_away(endpoint& active, int reason)
     return 0;
 }
 
-int ask(cm& id, rdma_conn_param const* param)
+/// Nobody answers. On iWARP the call itself waits.
+int ask_in_vain(entry& in, cm& id)
+{
+    endpoint& active = *id.kernel;
+    if (!is_iwarp(active)) {
+        active.handled = true;
+        active.state = phase::request_sent;
+        if (the().manual) tell(active, RDMA_CM_EVENT_UNREACHABLE, -ETIMEDOUT);
+        return 0;
+    }
+    if (the().silence_is_interrupted) return EINTR;
+    id.inside_connect = true; // which keeps it alive
+    int const code = in.sleep();
+    id.inside_connect = false;
+    the().acked.notify_all();
+    return code;
+}
+
+int ask(entry& in, cm& id, rdma_conn_param const* param)
 {
     endpoint& active = *id.kernel;
     if (active.state != phase::route_resolved) return EINVAL;
-    bytes data = param == nullptr ? bytes{} : copy(param->private_data, param->private_data_len);
+    bytes data = id.ep_connect;
+    if (param != nullptr && param->private_data != nullptr) {
+        bytes const more = copy(param->private_data, param->private_data_len);
+        data.insert(data.end(), more.begin(), more.end());
+    }
+    if (data.size() > 256) in.would_crash("more private data than librdmacm has room for");
     if (data.size() > field(active, message::request)) return EINVAL;
-    if (is_iwarp(active) && (is_ud(active) || id.qp == nullptr)) return EINVAL;
     take_parameters(active, id, param);
+    if (is_iwarp(active) && (is_ud(active) || qp_of(active) == nullptr)) return EINVAL; // it wants a QP, whoever made it
+    if (!is_iwarp(active) && !is_ud(active)) active.ece = id.local_ece;
 
+    if (is_silent(active.remote)) return ask_in_vain(in, id);
     endpoint* const listener = find_listener(active);
     if (listener == nullptr || listener->file == nullptr) return turn_away(active, nobody_listens);
     if (waiting(*listener) >= listener->backlog) return turn_away(active, consumer_rejects);
@@ -344,7 +393,8 @@ int connect(entry& in, cm& id, rdma_conn_param const* param)
     if (id.ps == RDMA_PS_TCP && id.qp == nullptr && param == nullptr) return minus_one(EINVAL);
     if ((id.ps == RDMA_PS_TCP || param == nullptr) && !has_device(in, id)) return minus_one(EINVAL);
     if (id.ps == RDMA_PS_TCP && param != nullptr && !depths_are_valid(*param)) return minus_one(EINVAL);
-    if (int const code = ask(id, param)) return minus_one(code);
+    if (int const code = ask(in, id, param)) return minus_one(code);
+    id.ep_connect.clear();
     return finish(in, id);
 }
 
@@ -407,6 +457,7 @@ void accept_roce(endpoint& passive, rdma_conn_param const* param, bool srq, byte
     item.conn.rnr_retry_count = param == nullptr ? std::uint8_t{7} : param->rnr_retry_count;
     item.conn.srq = srq ? 1 : 0;
     item.conn.qp_num = passive.local_qpn;
+    item.ece = passive.ece;
     item.data = padded(*active, message::reply, std::move(data));
     say(*active, std::move(item));
 }
@@ -452,11 +503,12 @@ int answer(cm& id, rdma_conn_param const* param)
     bytes data = param == nullptr ? bytes{} : copy(param->private_data, param->private_data_len);
     if (passive.state != phase::request_received) return EINVAL;
     if (passive.peer == nullptr && !passive.phantom) return is_iwarp(passive) ? ECONNRESET : EINVAL; // the asker is gone
-    if (data.size() > field(passive, message::reply) || (is_iwarp(passive) && id.qp == nullptr)) {
+    if (data.size() > field(passive, message::reply) || (is_iwarp(passive) && qp_of(passive) == nullptr)) {
         reject(passive, consumer_rejects, {});
         return EINVAL;
     }
     passive.user = &id;
+    passive.ece = {id.remote_ece.vendor_id, id.local_ece.options, 0}; // the vendor that asked, with one's own options
     if (is_ud(passive)) accept_datagram(passive, std::move(data));
     else if (is_iwarp(passive)) accept_iwarp(passive, std::move(data));
     else accept_roce(passive, param, id.qp != nullptr ? id.qp->srq != nullptr : param->srq != 0, std::move(data));
@@ -488,7 +540,7 @@ int accept(entry& in, cm& id, rdma_conn_param const* param)
         return minus_one(code);
     }
     if (is_ud(passive)) {
-        if (id.sync && id.event != nullptr) { // parked by rdma_get_request; 44.6 and later ack it here
+        if (the().release >= 52 && id.sync && id.event != nullptr) { // parked by rdma_get_request
             acknowledge(in, id.event);
             id.event = nullptr;
         }
@@ -525,6 +577,7 @@ int disconnect(entry& in, cm& id)
             own->raw()->state = own->attr.qp_state = IBV_QPS_SQD;
         }
     }
+    if (whose.gone) return minus_one(ENXIO);
     if (!whose.handled) return minus_one(EINVAL);
     bool const up = whose.state == phase::established || whose.state == phase::accepted || whose.state == phase::response_received;
     if (up) part(whose);
@@ -628,7 +681,7 @@ int rdma_disconnect(rdma_cm_id* raw)
     static constinit site here{"rdma_disconnect", EIO};
     entry in{here, raw};
     if (int const code = in.fault()) return minus_one(code);
-    cm* const id = in.command(raw);
+    cm* const id = in.ending(raw); // the QP comes first, then the kernel
     return id == nullptr ? -1 : disconnect(in, *id);
 }
 

@@ -22,6 +22,10 @@ comp_channel* make_comp_channel(context& on)
 
 int drop_comp_channel(entry const& in, comp_channel* old)
 {
+    if (old->refcnt != 0 && cut_off(old->ibv_comp_channel::context)) { // CQs that were not destroyed keep it
+        lose(*old, old->ibv_comp_channel::context);
+        return EBUSY;
+    }
     if (old->refcnt != 0) {
         in.misuse("EBUSY: " + std::to_string(old->refcnt) + " CQ(s) use the completion channel");
         return EBUSY;
@@ -69,8 +73,9 @@ void free_cq(cq* old)
 
 int drop_cq(entry& in, cq* old)
 {
+    if (cut_off(old->raw()->context)) return lose(*old, old->raw()->context);
     if (old->users != 0) {
-        in.misuse("EBUSY: " + std::to_string(old->users) + " use(s) of the CQ by QPs");
+        in.misuse("EBUSY: " + std::to_string(old->users) + " use(s) of the CQ by QPs and SRQs");
         return EBUSY;
     }
     auto const settled = [old] { return old->comp_acked == old->comp_reported && old->async_acked == old->async_reported; };

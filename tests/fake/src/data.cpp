@@ -15,6 +15,14 @@ constexpr std::size_t grh_size = sizeof(ibv_grh);
 
 enum class progress { done, waits, failed };
 
+/// Where a message arrives: a QP's own receives or an SRQ, and where their completions go.
+struct inbox {
+    std::deque<receive>* receives = nullptr;
+    srq* shared = nullptr;
+    cq* queue = nullptr;
+    pd* domain = nullptr;
+};
+
 /// A send whose turn has come, and the memory that it takes part in.
 class execution {
 public:
@@ -41,19 +49,30 @@ private:
 
     qp& by_;
     send& what_;
+    inbox into_{}; ///< of the peer, when connected
     bytes payload_;
 };
 
 // ---- receive queues ---------------------------------------------------------------------------------------------
-std::deque<receive>& receives_of(qp& to)
+pd* domain_of(qp const& of) { return the().pds.find(of.qp_base.pd); }
+
+inbox inbox_of(qp& to)
 {
     srq* const shared = the().srqs.find(to.qp_base.srq);
-    return shared != nullptr ? shared->receives : to.receives;
+    return {shared != nullptr ? &shared->receives : &to.receives, shared, the().cqs.find(to.qp_base.recv_cq), domain_of(to)};
 }
 
-void watch_limit(qp const& to)
+/// What the sender has named by its number; nothing if that is no XRC SRQ of the QP's domain.
+inbox inbox_of(xrcd const& domain, std::uint32_t number)
 {
-    srq* const shared = the().srqs.find(to.qp_base.srq);
+    for (auto const& [raw, each] : the().srqs)
+        if (each->handle == number && each->domain != nullptr && each->domain->domain == domain.domain)
+            return {&each->receives, each, each->queue, the().pds.find(each->ibv_srq::pd)};
+    return {};
+}
+
+void watch_limit(srq* shared)
+{
     if (shared == nullptr || shared->receives.size() >= shared->attr.srq_limit) return;
     shared->attr.srq_limit = 0;
     ibv_async_event event{};
@@ -62,12 +81,11 @@ void watch_limit(qp const& to)
     raise(context_of(shared->ibv_srq::context), event, static_cast<ibv_srq*>(shared));
 }
 
-receive next_receive(qp& to)
+receive next_receive(inbox const& in)
 {
-    auto& queue = receives_of(to);
-    receive taken = std::move(queue.front());
-    queue.pop_front();
-    watch_limit(to);
+    receive taken = std::move(in.receives->front());
+    in.receives->pop_front();
+    watch_limit(in.shared);
     return taken;
 }
 
@@ -93,8 +111,6 @@ bool scatter(pd const* domain, std::vector<ibv_sge> const& pieces, std::uint8_t 
     return true;
 }
 
-pd* domain_of(qp const& of) { return the().pds.find(of.qp_base.pd); }
-
 ibv_wc completion(qp const& of, std::uint64_t wr_id, ibv_wc_status status)
 {
     ibv_wc wc{};
@@ -105,7 +121,7 @@ ibv_wc completion(qp const& of, std::uint64_t wr_id, ibv_wc_status status)
     return wc;
 }
 
-void complete_receive(qp& to, ibv_wc const& wc, bool solicited) { complete(the().cqs.find(to.qp_base.recv_cq), wc, solicited); }
+void complete_receive(inbox const& in, ibv_wc const& wc, bool solicited) { complete(in.queue, wc, solicited); }
 
 // ---- execution --------------------------------------------------------------------------------------------------
 bool execution::gather()
@@ -162,6 +178,8 @@ progress execution::run_connected()
     if (state == IBV_QPS_INIT || (state == IBV_QPS_RESET && to->home().of->iwarp)) return progress::waits;
     bool const connected = (state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD) && to->attr.dest_qp_num == by_.qp_base.qp_num;
     if (!connected) return fail(IBV_WC_RETRY_EXC_ERR);
+    into_ = to->domain != nullptr ? inbox_of(*to->domain, what_.wr.qp_type.xrc.remote_srqn) : inbox_of(*to);
+    if (into_.receives == nullptr) return fail_both(IBV_WC_REM_INV_REQ_ERR, *to);
     switch (what_.wr.opcode) {
     case IBV_WR_SEND: case IBV_WR_SEND_WITH_IMM: case IBV_WR_SEND_WITH_INV: return deliver(*to);
     case IBV_WR_RDMA_WRITE: case IBV_WR_RDMA_WRITE_WITH_IMM: return write(*to);
@@ -173,15 +191,15 @@ progress execution::run_connected()
 /// SEND, with or without an immediate: it waits for a receive as long as it takes.
 progress execution::deliver(qp& to)
 {
-    if (receives_of(to).empty()) return progress::waits;
+    if (into_.receives->empty()) return progress::waits;
     if (!gather()) return fail(IBV_WC_LOC_PROT_ERR);
-    receive const into = next_receive(to);
+    receive const into = next_receive(into_);
     if (payload_.size() > room(into)) {
-        complete_receive(to, completion(to, into.wr_id, IBV_WC_LOC_LEN_ERR), false);
+        complete_receive(into_, completion(to, into.wr_id, IBV_WC_LOC_LEN_ERR), false);
         return fail_both(IBV_WC_REM_INV_REQ_ERR, to);
     }
-    if (!scatter(domain_of(to), into.buffers, payload_.data(), payload_.size(), IBV_ACCESS_LOCAL_WRITE)) {
-        complete_receive(to, completion(to, into.wr_id, IBV_WC_LOC_PROT_ERR), false);
+    if (!scatter(into_.domain, into.buffers, payload_.data(), payload_.size(), IBV_ACCESS_LOCAL_WRITE)) {
+        complete_receive(into_, completion(to, into.wr_id, IBV_WC_LOC_PROT_ERR), false);
         return fail_both(IBV_WC_REM_OP_ERR, to);
     }
     ibv_wc wc = completion(to, into.wr_id, IBV_WC_SUCCESS);
@@ -196,27 +214,27 @@ progress execution::deliver(qp& to)
         wc.invalidated_rkey = what_.wr.invalidate_rkey;
         the().window_keys.erase(what_.wr.invalidate_rkey);
     }
-    complete_receive(to, wc, solicited());
+    complete_receive(into_, wc, solicited());
     return succeed(IBV_WC_SEND, payload_.size());
 }
 
 progress execution::write(qp& to)
 {
-    if (carries_imm() && receives_of(to).empty()) return progress::waits;
+    if (carries_imm() && into_.receives->empty()) return progress::waits;
     if (!gather()) return fail(IBV_WC_LOC_PROT_ERR);
     bool const allowed = (to.attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE) != 0;
-    auto* const target = remote_memory(domain_of(to), what_.wr.wr.rdma.rkey, what_.wr.wr.rdma.remote_addr, payload_.size(), IBV_ACCESS_REMOTE_WRITE);
+    auto* const target = remote_memory(into_.domain, what_.wr.wr.rdma.rkey, what_.wr.wr.rdma.remote_addr, payload_.size(), IBV_ACCESS_REMOTE_WRITE);
     if (!payload_.empty()) {
         if (!allowed || target == nullptr) return fail_both(IBV_WC_REM_ACCESS_ERR, to);
         std::memcpy(target, payload_.data(), payload_.size());
     }
     if (carries_imm()) {
-        ibv_wc wc = completion(to, next_receive(to).wr_id, IBV_WC_SUCCESS);
+        ibv_wc wc = completion(to, next_receive(into_).wr_id, IBV_WC_SUCCESS);
         wc.opcode = IBV_WC_RECV_RDMA_WITH_IMM;
         wc.byte_len = static_cast<std::uint32_t>(payload_.size());
         wc.wc_flags = IBV_WC_WITH_IMM;
         wc.imm_data = what_.wr.imm_data;
-        complete_receive(to, wc, solicited());
+        complete_receive(into_, wc, solicited());
     }
     return succeed(IBV_WC_RDMA_WRITE, payload_.size());
 }
@@ -227,7 +245,7 @@ progress execution::read(qp& to)
     receive const sink{0, what_.buffers};
     std::size_t const length = room(sink);
     bool const allowed = (to.attr.qp_access_flags & IBV_ACCESS_REMOTE_READ) != 0 && to.attr.max_dest_rd_atomic != 0;
-    auto const* const source = remote_memory(domain_of(to), what_.wr.wr.rdma.rkey, what_.wr.wr.rdma.remote_addr, length, IBV_ACCESS_REMOTE_READ);
+    auto const* const source = remote_memory(into_.domain, what_.wr.wr.rdma.rkey, what_.wr.wr.rdma.remote_addr, length, IBV_ACCESS_REMOTE_READ);
     if (length != 0 && (!allowed || source == nullptr)) return fail_both(IBV_WC_REM_ACCESS_ERR, to);
     unsigned const needed = IBV_ACCESS_LOCAL_WRITE | (by_.home().of->iwarp ? unsigned{IBV_ACCESS_REMOTE_WRITE} : 0U);
     if (length != 0 && !scatter_locally(source, length, needed)) return fail(IBV_WC_LOC_PROT_ERR);
@@ -239,7 +257,7 @@ progress execution::swap(qp& to)
     if (by_.attr.max_rd_atomic == 0) return progress::waits;
     auto const& how = what_.wr.wr.atomic;
     bool const allowed = (to.attr.qp_access_flags & IBV_ACCESS_REMOTE_ATOMIC) != 0;
-    auto* const target = remote_memory(domain_of(to), how.rkey, how.remote_addr, sizeof(std::uint64_t), IBV_ACCESS_REMOTE_ATOMIC);
+    auto* const target = remote_memory(into_.domain, how.rkey, how.remote_addr, sizeof(std::uint64_t), IBV_ACCESS_REMOTE_ATOMIC);
     if (!allowed || target == nullptr) return fail_both(IBV_WC_REM_ACCESS_ERR, to);
     if (how.remote_addr % sizeof(std::uint64_t) != 0) return fail_both(IBV_WC_REM_INV_REQ_ERR, to);
     std::uint64_t old = 0;
@@ -297,8 +315,9 @@ progress execution::run_datagram()
 void execution::deliver_datagram(qp& to)
 {
     bool const up = to.qp_base.state == IBV_QPS_RTR || to.qp_base.state == IBV_QPS_RTS;
-    if (!up || to.attr.qkey != what_.wr.wr.ud.remote_qkey || receives_of(to).empty()) return;
-    receive const into = next_receive(to);
+    inbox const box = inbox_of(to);
+    if (!up || to.attr.qkey != what_.wr.wr.ud.remote_qkey || box.receives->empty()) return;
+    receive const into = next_receive(box);
     ah const& where = *the().ahs.find(what_.wr.wr.ud.ah);
     ibv_grh grh{};
     grh.dgid = where.attr.grh.dgid;
@@ -310,7 +329,7 @@ void execution::deliver_datagram(qp& to)
     bool const fits = packet.size() <= room(into);
     bool const stored = fits && scatter(domain_of(to), into.buffers, packet.data(), packet.size(), IBV_ACCESS_LOCAL_WRITE);
     if (!stored) {
-        complete_receive(to, completion(to, into.wr_id, fits ? IBV_WC_LOC_PROT_ERR : IBV_WC_LOC_LEN_ERR), false);
+        complete_receive(box, completion(to, into.wr_id, fits ? IBV_WC_LOC_PROT_ERR : IBV_WC_LOC_LEN_ERR), false);
         return;
     }
     ibv_wc wc = completion(to, into.wr_id, IBV_WC_SUCCESS);
@@ -319,7 +338,7 @@ void execution::deliver_datagram(qp& to)
     wc.src_qp = by_.qp_base.qp_num;
     wc.wc_flags = IBV_WC_GRH | (carries_imm() ? unsigned{IBV_WC_WITH_IMM} : 0U);
     wc.imm_data = carries_imm() ? what_.wr.imm_data : 0;
-    complete_receive(to, wc, solicited());
+    complete_receive(box, wc, solicited());
 }
 
 /// Executes the sends of one QP until one must wait.
@@ -377,6 +396,7 @@ int check(qp const& on, ibv_send_wr const& wr)
 {
     ibv_qp_state const state = on.qp_base.state;
     bool const iwarp = context_of(on.qp_base.context).of->iwarp;
+    if (on.domain != nullptr) return EINVAL; // XRC_RECV has no send queue
     if (state == IBV_QPS_RESET || state == IBV_QPS_INIT || state == IBV_QPS_RTR) return iwarp ? ENOTCONN : EINVAL;
     if (!known_opcode(on, wr)) return EINVAL;
     if (wr.num_sge < 0 || static_cast<std::uint32_t>(wr.num_sge) > std::max(on.attr.cap.max_send_sge, 1U)) return EINVAL;
@@ -452,9 +472,10 @@ bool too_many(int pieces, std::uint32_t most) { return pieces < 0 || static_cast
 int post_receive(qp& on, ibv_recv_wr const& wr)
 {
     if (on.raw()->state == IBV_QPS_RESET && !on.home().of->iwarp) return EINVAL;
-    if (on.raw()->srq != nullptr || too_many(wr.num_sge, on.attr.cap.max_recv_sge)) return EINVAL;
+    bool const queues = on.domain == nullptr && on.raw()->qp_type != IBV_QPT_XRC_SEND && on.raw()->srq == nullptr;
+    if (!queues || too_many(wr.num_sge, on.attr.cap.max_recv_sge)) return EINVAL;
     if (on.receives.size() >= on.attr.cap.max_recv_wr) return ENOMEM;
-    if (on.raw()->state == IBV_QPS_ERR) complete_receive(on, completion(on, wr.wr_id, IBV_WC_WR_FLUSH_ERR), false);
+    if (on.raw()->state == IBV_QPS_ERR) complete_receive(inbox_of(on), completion(on, wr.wr_id, IBV_WC_WR_FLUSH_ERR), false);
     else on.receives.push_back(copy_receive(wr));
     return 0;
 }
@@ -635,6 +656,11 @@ void fill_extended_operations(qp& of)
         ud.remote_qpn = qpn;
         ud.remote_qkey = qkey;
     };
+    of.wr_set_xrc_srqn = [](ibv_qp_ex* raw, std::uint32_t number) {
+        static constinit site here{"ibv_wr_set_xrc_srqn", 0};
+        entry in{here, raw};
+        builder(raw).building.back().wr.qp_type.xrc.remote_srqn = number;
+    };
     of.wr_set_inline_data = [](ibv_qp_ex* raw, void* data, std::size_t length) {
         static constinit site here{"ibv_wr_set_inline_data", 0};
         entry in{here, raw};
@@ -667,6 +693,7 @@ void fill_operations(context& of, bool iwarp)
     ops.post_srq_recv = op_post_srq_recv;
     fill_cq_operations(of, iwarp);
     fill_qp_operations(of, iwarp);
+    fill_xrc_operations(of);
     if (!iwarp) fill_window_operations(of);
 }
 

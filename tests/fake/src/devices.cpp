@@ -3,6 +3,8 @@
 // The two devices, their contexts, what can be asked of them, and the names of enumerators.
 #include "world.hpp"
 
+#include <fake/v60.hpp>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdio>
@@ -87,7 +89,98 @@ void destroy_context(context* old)
     delete old;
 }
 
+// ---- removal ----------------------------------------------------------------------------------------------------
+bool cut_off(ibv_context* raw) { return the().disassociates && context_of(raw).of->removed; }
+
+int lose(losable& object, ibv_context* raw)
+{
+    if (!object.lost) ++context_of(raw).lost;
+    object.lost = true;
+    return EIO;
+}
+
+void close_removed(device& which, entry const* in)
+{
+    if (!which.noticed || which.closed || which.references != 0) return;
+    drop_defaults(which, in);
+    context const& old = *which.shared;
+    if (in != nullptr && old.children > old.lost)
+        in->misuse(std::to_string(old.children - old.lost) + " object(s) still on the context of the removed device, which is closed now");
+    the().contexts.forget(which.shared->raw()); // its memory stays until reset(): what is left on it points there
+    which.closed = true;
+}
+
+void bring_back(device& removed)
+{
+    if (removed.closed) {
+        destroy_context(removed.shared);
+        removed.shared = new_context(removed);
+        removed.shared->borrowed = true;
+    }
+    fill_xrc_operations(*removed.shared);
+    removed.shared->lost = 0;
+    removed.removed = removed.noticed = removed.closed = false;
+}
+
 namespace {
+
+device* find_device(std::string_view name)
+{
+    for (device& each : the().devices)
+        if (name == each.raw.name) return &each;
+    return nullptr;
+}
+
+std::vector<cm*> by_age()
+{
+    std::vector<cm*> all;
+    for (auto const& [raw, id] : the().ids) all.push_back(id);
+    std::sort(all.begin(), all.end(), [](cm const* a, cm const* b) { return a->serial < b->serial; });
+    return all;
+}
+
+/// What was under way comes to nothing.
+void forget_consequences(device const& of)
+{
+    auto const lost = [&of](pending const& item) {
+        return item.target->kernel->at == &of || (item.child != nullptr && item.child->at == &of);
+    };
+    auto& held = the().held;
+    for (pending& item : held)
+        if (lost(item) && item.child != nullptr) lose_device(*item.child);
+    held.erase(std::remove_if(held.begin(), held.end(), lost), held.end());
+}
+
+void remove(device& which)
+{
+    which.removed = true;
+    forget_consequences(which);
+    for (cm* id : by_age())
+        if (id->kernel->at == &which) lose_device(*id->kernel);
+    for (auto const& [raw, each] : the().channels)
+        for (pending& item : each->events.items)
+            if (item.child != nullptr && item.child->at == &which) lose_device(*item.child);
+    if (!the().disassociates) return;
+    ibv_async_event fatal{};
+    fatal.event_type = IBV_EVENT_DEVICE_FATAL;
+    for (auto const& [raw, each] : the().contexts)
+        if (each->of == &which) raise(*each, fatal, nullptr);
+}
+
+/// rdma_get_devices compares the kernel's list with its own.
+void notice_removals(entry const& in)
+{
+    for (device& each : the().devices) {
+        each.noticed = each.removed;
+        close_removed(each, &in);
+    }
+}
+
+std::size_t present()
+{
+    auto const& all = the().devices;
+    return static_cast<std::size_t>(std::count_if(all.begin(), all.end(), [](device const& each) { return !each.removed; }));
+}
 
 /// The GUID of a device, in network order.
 __be64 guid(device const& of)
@@ -126,6 +219,7 @@ ibv_device_attr limits(device const& of)
     attr.max_qp = 65536;
     attr.max_qp_wr = of.iwarp ? 32768 : 16384;
     attr.device_cap_flags = of.iwarp ? IBV_DEVICE_MEM_MGT_EXTENSIONS : IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_SRQ_RESIZE;
+    if (the().knows_xrc && !of.iwarp) attr.device_cap_flags |= IBV_DEVICE_XRC;
     attr.max_sge = of.iwarp ? 6 : 32;
     attr.max_sge_rd = of.iwarp ? 1 : 32;
     attr.max_cq = 1 << 20;
@@ -187,6 +281,22 @@ using namespace fake::model;
 namespace fake {
 ibv_context* rxe_context() { visit here; return the().devices[0].shared->raw(); }
 ibv_context* siw_context() { visit here; return the().devices[1].shared->raw(); }
+
+bool remove_device(std::string_view name)
+{
+    visit here;
+    device* const which = find_device(name);
+    if (which == nullptr || which->removed) return false;
+    remove(*which);
+    return true;
+}
+
+bool device_gone(std::string_view name)
+{
+    visit here;
+    device const* const which = find_device(name);
+    return which != nullptr && which->closed;
+}
 } // namespace fake
 
 // ---- device lists -----------------------------------------------------------------------------------------------
@@ -199,8 +309,10 @@ ibv_device** ibv_get_device_list(int* many)
     if (!the().devices_present) return null(ENOSYS);
     auto** const list = static_cast<ibv_device**>(std::calloc(the().devices.size() + 1, sizeof(ibv_device*)));
     if (list == nullptr) return null(ENOMEM);
-    for (std::size_t i = 0; i < the().devices.size(); ++i) list[i] = &the().devices[i].raw;
-    if (many != nullptr) *many = static_cast<int>(the().devices.size());
+    std::size_t i = 0;
+    for (device& each : the().devices)
+        if (!each.removed) list[i++] = &each.raw;
+    if (many != nullptr) *many = static_cast<int>(i);
     the().device_lists.insert(list);
     return list;
 }
@@ -221,11 +333,13 @@ ibv_context** rdma_get_devices(int* many)
     entry in{here, many};
     if (many != nullptr) *many = 0;
     if (int const code = in.fault()) return null(code);
-    if (!the().devices_present) return null(ENODEV);
+    if (!the().devices_present || present() == 0) return null(ENODEV); // a removal of the last device is not even noticed
+    notice_removals(in);
     auto** const list = static_cast<ibv_context**>(std::calloc(the().devices.size() + 1, sizeof(ibv_context*)));
     if (list == nullptr) return null(ENOMEM);
     std::size_t i = 0;
     for (device& each : the().devices) {
+        if (each.removed) continue;
         list[i++] = each.shared->raw();
         ++each.references;
     }
@@ -243,7 +357,10 @@ void rdma_free_devices(ibv_context** list)
     if (the().device_lists.erase(list) == 0) return in.misuse("a list that is not, or no longer, ours");
     for (device& each : the().devices) // the default PD stays, as in librdmacm: only an id's end frees it
         for (ibv_context** item = list; *item != nullptr; ++item)
-            if (*item == each.shared->raw() && each.references > 0) --each.references;
+            if (*item == each.shared->raw() && each.references > 0) {
+                --each.references;
+                close_removed(each, &in);
+            }
     std::free(list);
 }
 
@@ -281,6 +398,7 @@ ibv_context* ibv_open_device(ibv_device* raw)
         in.would_crash("no such device");
         return null(ENODEV);
     }
+    if (of->removed) return null(ENODEV);
     context* const made = new_context(*of);
     return made == nullptr ? nullptr : made->raw();
 }
@@ -296,8 +414,13 @@ int ibv_close_device(ibv_context* raw)
         in.misuse("the context belongs to librdmacm");
         return cleaned();
     }
-    if (old->children != 0) in.misuse(std::to_string(old->children) + " object(s) still on the context");
-    destroy_context(old);
+    if (old->children > old->lost) in.misuse(std::to_string(old->children - old->lost) + " object(s) still on the context");
+    if (old->children == 0) {
+        destroy_context(old);
+    } else {
+        the().contexts.forget(raw);
+        the().closed_contexts.push_back(old);
+    }
     return cleaned();
 }
 
@@ -548,5 +671,9 @@ char const* rdma_event_str(rdma_cm_event_type type)
         "RDMA_CM_EVENT_CONNECT_REQUEST", "RDMA_CM_EVENT_CONNECT_RESPONSE", "RDMA_CM_EVENT_CONNECT_ERROR", "RDMA_CM_EVENT_UNREACHABLE",
         "RDMA_CM_EVENT_REJECTED", "RDMA_CM_EVENT_ESTABLISHED", "RDMA_CM_EVENT_DISCONNECTED", "RDMA_CM_EVENT_DEVICE_REMOVAL",
         "RDMA_CM_EVENT_MULTICAST_JOIN", "RDMA_CM_EVENT_MULTICAST_ERROR", "RDMA_CM_EVENT_ADDR_CHANGE", "RDMA_CM_EVENT_TIMEWAIT_EXIT"};
-    return pick(names, type, "UNKNOWN EVENT");
+    int number = 0;
+    std::memcpy(&number, &type, sizeof type);
+    if (the().release >= 60 && number == fake::v60::addrinfo_resolved) return "RDMA_CM_EVENT_ADDRINFO_RESOLVED";
+    if (the().release >= 60 && number == fake::v60::addrinfo_error) return "RDMA_CM_EVENT_ADDRINFO_ERROR";
+    return pick(names, number, "UNKNOWN EVENT");
 }

@@ -20,6 +20,7 @@ pd* make_pd(context& on, bool library)
 
 int drop_pd(pd* old)
 {
+    if (cut_off(old->ibv_pd::context)) return lose(*old, old->ibv_pd::context);
     if (old->users != 0) return EBUSY;
     the().pds.forget(static_cast<ibv_pd*>(old));
     --context_of(old->ibv_pd::context).children;
@@ -40,12 +41,30 @@ void bind_device(cm& id, device& to)
 
 void release_device(device& from, entry const* in)
 {
-    if (--from.references != 0 || from.default_pd == nullptr) return;
-    pd* const old = from.default_pd;
-    from.default_pd = nullptr;
-    if (drop_pd(old) == 0) return;
+    if (--from.references != 0) return;
+    drop_defaults(from, in);
+    close_removed(from, in);
+}
+
+namespace {
+
+template <class T>
+void drop_default(T*& which, int (*drop)(T*), entry const* in, char const* busy)
+{
+    T* const old = which;
+    which = nullptr;
+    int const code = old == nullptr ? 0 : drop(old);
+    if (code == 0) return;
     old->library = false; // leaked, and nobody's any more
-    if (in != nullptr) in->misuse("EBUSY for the default PD: something was registered on it and is still alive");
+    if (code == EBUSY && in != nullptr) in->misuse(busy);
+}
+
+} // namespace
+
+void drop_defaults(device& of, entry const* in)
+{
+    drop_default(of.default_pd, drop_pd, in, "EBUSY for the default PD: something was registered on it and is still alive");
+    drop_default(of.default_xrcd, drop_xrcd, in, "EBUSY for the default XRC domain: a QP or SRQ of it is still alive");
 }
 
 // ---- memory -----------------------------------------------------------------------------------------------------
@@ -183,6 +202,7 @@ int op_dealloc_mw(ibv_mw* raw)
     if (int const code = in.fault()) return returned(code);
     mw* const old = in.need(the().mws, raw, "MW");
     if (old == nullptr) return returned(EFAULT);
+    if (cut_off(raw->context)) return returned(lose(*old, raw->context));
     unbind(*old);
     --the().pds.find(raw->pd)->users;
     the().mws.forget(raw);
@@ -242,7 +262,7 @@ int ibv_dealloc_pd(ibv_pd* raw)
     if (old == nullptr) return returned(EFAULT);
     if (old->library) in.misuse("the PD belongs to librdmacm");
     if (int const code = drop_pd(old)) {
-        in.misuse("EBUSY: " + std::to_string(old->users) + " object(s) use the PD");
+        if (code == EBUSY) in.misuse("EBUSY: " + std::to_string(old->users) + " object(s) use the PD");
         return returned(code);
     }
     for (device& each : the().devices)
@@ -336,6 +356,10 @@ int ibv_rereg_mr(ibv_mr* raw, int flags, ibv_pd* domain, void* at, std::size_t l
         return IBV_REREG_MR_ERR_CMD;
     }
     mr* const region = in.need(the().mrs, raw, "MR");
+    if (region != nullptr && cut_off(raw->context)) {
+        errno = EIO;
+        return IBV_REREG_MR_ERR_CMD;
+    }
     bool const moves = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0;
     bool const known = flags != 0 && (flags & ~IBV_REREG_MR_FLAGS_SUPPORTED) == 0;
     if (region == nullptr || !known || (moves && (at == nullptr || length == 0))) {
@@ -365,6 +389,7 @@ int ibv_dereg_mr(ibv_mr* raw)
     if (int const code = in.fault()) return returned(code);
     mr* const old = in.need(the().mrs, raw, "MR");
     if (old == nullptr) return returned(EFAULT);
+    if (cut_off(raw->context)) return returned(lose(*old, raw->context));
     if (old->windows != 0) {
         in.misuse("EBUSY: a memory window is bound to the MR");
         return returned(EBUSY);
@@ -445,6 +470,7 @@ int ibv_destroy_ah(ibv_ah* raw)
     if (int const code = in.fault()) return returned(code);
     ah* const old = in.need(the().ahs, raw, "AH");
     if (old == nullptr) return returned(EFAULT);
+    if (cut_off(raw->context)) return returned(lose(*old, raw->context));
     if (pd* const domain = the().pds.find(raw->pd)) --domain->users;
     the().ahs.forget(raw);
     delete old;

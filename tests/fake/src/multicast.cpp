@@ -10,7 +10,7 @@ namespace fake::model {
 
 namespace {
 
-constexpr std::uint16_t group_lid = 0xc000;
+constexpr int kernel_enotsupp = 524; // ENOTSUPP of the kernel, which errno.h does not know
 
 /// The QP is attached while the event is read, unless the group was joined for sending alone.
 bool attach_own_qp(cm const& id, group const& to)
@@ -20,47 +20,66 @@ bool attach_own_qp(cm const& id, group const& to)
     return attach(*own, to.mgid, to.mlid) == 0;
 }
 
-int join(entry& in, cm& id, sockaddr const* raw, unsigned flags, void* user_context)
+/// Why the kernel does not even begin; 0: it does.
+int refusal(endpoint const& by, address const& at)
 {
-    address const at{raw};
-    if (at.empty()) return minus_one(EINVAL);
-    endpoint const& kernel = *id.kernel;
-    if (kernel.at == nullptr || id.qp_type != IBV_QPT_UD) return minus_one(EINVAL);
-    if (kernel.at->iwarp) return minus_one(ENOSYS);
-    if (kernel.state != phase::bound && kernel.state != phase::addr_resolved) return minus_one(EINVAL);
+    if (by.at == nullptr || by.qp_type != IBV_QPT_UD) return EINVAL;
+    if (by.state != phase::bound && by.state != phase::addr_resolved) return EINVAL;
+    if (by.at->iwarp) return ENOSYS;
+    if (at.any()) return EINVAL;
+    return at.family() == AF_INET6 ? kernel_enotsupp : 0; // RoCE v2 has no such groups
+}
 
+std::uint8_t gid_index(endpoint const& of)
+{
+    auto const& hosts = of.at->hosts;
+    auto const mine = std::find_if(hosts.begin(), hosts.end(), [&](address const& host) { return host.same_host(of.local); });
+    return static_cast<std::uint8_t>(mine == hosts.end() ? 0 : mine - hosts.begin());
+}
+
+group* make_group(cm& id, address const& at, unsigned flags, void* user_context)
+{
     group* const made = new group;
-    the().groups.add(made, made);
     made->id = &id;
     made->at = at;
     made->context = user_context;
     made->flags = flags;
+    made->serial = the().next_serial++;
     made->mgid = at.gid();
-    made->mlid = group_lid;
     id.groups.push_back(made);
-
-    pending item;
-    item.target = &id;
-    item.mc = made;
-    item.type = at.multicast() ? RDMA_CM_EVENT_MULTICAST_JOIN : RDMA_CM_EVENT_MULTICAST_ERROR;
-    item.status = at.multicast() ? 0 : -EINVAL;
-    item.ud.ah_attr.is_global = 1;
-    item.ud.ah_attr.port_num = 1;
-    item.ud.ah_attr.dlid = group_lid;
-    item.ud.ah_attr.grh.dgid = made->mgid;
-    item.ud.ah_attr.grh.hop_limit = 1;
-    item.ud.qp_num = 0xffffff;
-    item.ud.qkey = RDMA_UDP_QKEY;
-    consequence(std::move(item));
-    return finish(in, id);
+    return the().groups.add(made, made);
 }
 
-/// librdmacm compares the bytes of the address, port and padding included.
-group* find_group(cm const& id, address const& at)
+/// How the join ends: well, unless the test wants it otherwise.
+pending outcome(cm& id, group& joined)
 {
-    for (auto each = id.groups.rbegin(); each != id.groups.rend(); ++each)
-        if (std::memcmp((*each)->at.raw(), at.raw(), at.size()) == 0) return *each;
-    return nullptr;
+    pending item;
+    item.target = &id;
+    item.mc = &joined;
+    if (auto& failures = the().join_failures; !failures.empty()) {
+        item.type = RDMA_CM_EVENT_MULTICAST_ERROR;
+        item.status = failures.front();
+        failures.pop_front();
+        return item;
+    }
+    item.type = RDMA_CM_EVENT_MULTICAST_JOIN;
+    item.ud.ah_attr.is_global = 1;
+    item.ud.ah_attr.port_num = 1;
+    item.ud.ah_attr.grh.dgid = joined.mgid;
+    item.ud.ah_attr.grh.sgid_index = gid_index(*id.kernel);
+    item.ud.ah_attr.grh.hop_limit = 64;
+    item.ud.qp_num = 0xffffff;
+    item.ud.qkey = RDMA_UDP_QKEY;
+    return item;
+}
+
+int join(entry& in, cm& id, sockaddr const* raw, unsigned flags, void* user_context)
+{
+    address const at{raw};
+    if (at.empty()) return minus_one(EINVAL);
+    if (int const code = refusal(*id.kernel, at)) return minus_one(code);
+    consequence(outcome(id, *make_group(id, at, flags, user_context)));
+    return finish(in, id);
 }
 
 void drop_events(group const& of)
@@ -71,22 +90,45 @@ void drop_events(group const& of)
     held.erase(std::remove_if(held.begin(), held.end(), hers), held.end());
 }
 
-int leave(entry& in, cm& id, address const& at)
+void forget(cm& id, group* old)
 {
-    group* const old = find_group(id, at);
-    if (old == nullptr) return minus_one(EADDRNOTAVAIL);
-    std::string const owed = std::to_string(old->reported - old->completed) + " event(s) of the group are not acked";
-    if (!in.settles([old] { return old->completed >= old->reported; }, owed)) return minus_one(EDEADLK);
     if (qp* const own = the().qps.find(id.qp); own != nullptr && old->flags != RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER)
         detach(*own, old->mgid, old->mlid);
     drop_events(*old);
     id.groups.erase(std::remove(id.groups.begin(), id.groups.end(), old), id.groups.end());
     the().groups.forget(old);
     delete old;
-    return 0;
+}
+
+/// When the kernel fails, librdmacm has forgotten the group all the same: it is not to be left again.
+int leave(entry& in, cm& id, address const& at, int failure)
+{
+    if (at.empty()) return minus_one(EINVAL);
+    group* const old = find_group(id, at);
+    if (old == nullptr) return minus_one(EADDRNOTAVAIL);
+    std::string const owed = std::to_string(old->reported - old->completed) + " event(s) of the group are not acked";
+    if (failure == 0 && !in.settles([old] { return old->completed >= old->reported; }, owed)) return minus_one(EDEADLK);
+    forget(id, old);
+    return failure == 0 ? 0 : minus_one(failure);
+}
+
+/// Why the kernel will not take a command about this id; 0: it will.
+int kernel_refuses(cm const& id)
+{
+    if (the().credentials_changed) return EACCES;
+    if (id.kernel->file == nullptr) return EBADF;
+    return id.kernel->gone ? ENXIO : 0;
 }
 
 } // namespace
+
+/// librdmacm compares the bytes of the address, port and padding included, from the newest group to the oldest.
+group* find_group(cm const& id, address const& at)
+{
+    for (auto each = id.groups.rbegin(); each != id.groups.rend(); ++each)
+        if (std::memcmp((*each)->at.raw(), at.raw(), at.size()) == 0) return *each;
+    return nullptr;
+}
 
 /// False: the QP could not be attached, and MULTICAST_ERROR is what the program gets.
 bool joined(cm& id, pending& item)
@@ -129,9 +171,14 @@ int rdma_leave_multicast(rdma_cm_id* raw, sockaddr* at)
 {
     static constinit site here{"rdma_leave_multicast", EIO};
     entry in{here, raw};
-    if (int const code = in.fault()) return minus_one(code);
-    cm* const id = in.command(raw);
-    if (id == nullptr) return -1;
-    address const which{at};
-    return which.empty() ? minus_one(EINVAL) : leave(in, *id, which);
+    cm* const id = in.need(the().ids, raw, "id");
+    if (id == nullptr) return minus_one(EBADF);
+    return leave(in, *id, address{at}, in.fault() != 0 ? in.fault() : kernel_refuses(*id));
 }
+
+// ---- fake.hpp ---------------------------------------------------------------------------------------------------
+namespace fake {
+
+void fail_join(int status) { visit here; the().join_failures.push_back(status); }
+
+} // namespace fake

@@ -18,25 +18,43 @@ void adjust_users(registry<T> const& among, void const* raw, bool more)
     if (T* const object = among.find(raw)) more ? ++object->users : --object->users;
 }
 
-/// A QP counts as a user of its PD, its CQs (twice, if both are one) and its SRQ.
-void use_parts(ibv_qp const& of, bool more)
+/// A QP counts as a user of its PD, its CQs (twice, if both are one) and its SRQ; with XRC, of what its half needs.
+void use_parts(qp const& whole, bool more)
 {
+    ibv_qp const& of = whole.qp_base;
+    if (whole.domain != nullptr) return adjust_users(the().xrcds, static_cast<ibv_xrcd const*>(whole.domain), more);
     adjust_users(the().pds, of.pd, more);
     adjust_users(the().cqs, of.send_cq, more);
+    if (of.qp_type == IBV_QPT_XRC_SEND) return;
     adjust_users(the().cqs, of.recv_cq, more);
     adjust_users(the().srqs, of.srq, more);
 }
 
-int check(pd const& domain, ibv_qp_init_attr const& attr)
+int check_type(ibv_qp_type type, device const& at)
 {
-    device const& at = *context_of(domain.ibv_pd::context).of;
+    switch (type) {
+    case IBV_QPT_RC: return 0;
+    case IBV_QPT_UD: case IBV_QPT_UC: return at.iwarp ? EOPNOTSUPP : 0;
+    case IBV_QPT_XRC_SEND: case IBV_QPT_XRC_RECV: return the().knows_xrc && !at.iwarp ? 0 : EINVAL;
+    default: return EINVAL;
+    }
+}
+
+bool is_cq(ibv_cq const* raw, context const& on)
+{
+    return raw != nullptr && the().cqs.find(raw) != nullptr && raw->context == &on.verbs_context::context;
+}
+
+int check(context const& on, pd const* domain, xrcd const* extended, ibv_qp_init_attr const& attr)
+{
+    device const& at = *on.of;
     ibv_device_attr const most = limits(at);
-    bool const known = attr.qp_type == IBV_QPT_RC || ((attr.qp_type == IBV_QPT_UD || attr.qp_type == IBV_QPT_UC) && !at.iwarp);
-    if (!known) return attr.qp_type == IBV_QPT_UD || attr.qp_type == IBV_QPT_UC ? EOPNOTSUPP : EINVAL;
-    if (attr.send_cq == nullptr || the().cqs.find(attr.send_cq) == nullptr) return EINVAL;
-    if (attr.recv_cq != nullptr && the().cqs.find(attr.recv_cq) == nullptr) return EINVAL;
-    if (attr.srq != nullptr && the().srqs.find(attr.srq) == nullptr) return EINVAL;
-    if (attr.send_cq->context != domain.ibv_pd::context || (attr.recv_cq != nullptr && attr.recv_cq->context != domain.ibv_pd::context)) return EINVAL;
+    if (int const code = check_type(attr.qp_type, at)) return code;
+    if (attr.qp_type == IBV_QPT_XRC_RECV) return extended != nullptr ? 0 : EINVAL; // neither CQs nor a queue of its own
+    if (domain == nullptr || !is_cq(attr.send_cq, on)) return EINVAL;
+    bool const receives = attr.qp_type != IBV_QPT_XRC_SEND;
+    if (receives && attr.recv_cq != nullptr && !is_cq(attr.recv_cq, on)) return EINVAL;
+    if (receives && attr.srq != nullptr && the().srqs.find(attr.srq) == nullptr) return EINVAL;
     auto const wr = static_cast<std::uint32_t>(most.max_qp_wr), sge = static_cast<std::uint32_t>(most.max_sge);
     bool const fits = attr.cap.max_send_wr <= wr && attr.cap.max_recv_wr <= wr && attr.cap.max_send_sge <= sge && attr.cap.max_recv_sge <= sge
         && attr.cap.max_inline_data <= 512;
@@ -45,15 +63,15 @@ int check(pd const& domain, ibv_qp_init_attr const& attr)
 
 } // namespace
 
-qp* make_qp(pd& domain, ibv_qp_init_attr& attr, int& code)
+qp* make_qp(context& on, pd* domain, xrcd* extended, ibv_qp_init_attr& attr, int& code)
 {
-    code = check(domain, attr);
+    code = check(on, domain, extended, attr);
     if (code != 0) return nullptr;
     qp* const made = new qp;
     ibv_qp& raw = *made->raw();
-    raw.context = domain.ibv_pd::context;
+    raw.context = on.raw();
     raw.qp_context = attr.qp_context;
-    raw.pd = &domain;
+    raw.pd = domain;
     raw.send_cq = attr.send_cq;
     raw.recv_cq = attr.recv_cq;
     raw.srq = attr.srq;
@@ -65,7 +83,8 @@ qp* make_qp(pd& domain, ibv_qp_init_attr& attr, int& code)
     pthread_cond_init(&raw.cond, nullptr);
     made->init = attr;
     made->attr.cap = attr.cap;
-    use_parts(raw, true);
+    if (raw.qp_type == IBV_QPT_XRC_RECV) made->domain = extended;
+    use_parts(*made, true);
     ++made->home().children;
     the().qp_numbers[raw.qp_num] = made;
     return the().qps.add(&raw, made);
@@ -77,7 +96,7 @@ void free_qp(qp* old)
     the().busy_senders.erase(old);
     the().qp_numbers.erase(raw.qp_num);
     the().qps.forget(&raw);
-    use_parts(raw, false);
+    use_parts(*old, false);
     context& on = old->home();
     --on.children;
     on.async.remove([&raw](async_item const& item) { return item.object == &raw; });
@@ -88,6 +107,7 @@ void free_qp(qp* old)
 
 int drop_qp(entry& in, qp* old)
 {
+    if (cut_off(old->raw()->context)) return lose(*old, old->raw()->context);
     if (!old->groups.empty()) {
         in.misuse("EBUSY: the QP is attached to " + std::to_string(old->groups.size()) + " multicast group(s)");
         return EBUSY;
@@ -142,13 +162,15 @@ bool may(qp const& of, ibv_qp_state from, ibv_qp_state to)
 
 bool has_all(qp const& of, ibv_qp_state to, int mask)
 {
-    bool const connected = of.qp_base.qp_type == IBV_QPT_RC && !context_of(of.qp_base.context).of->iwarp;
-    if (!connected) return true;
+    ibv_qp_type const type = of.qp_base.qp_type;
+    bool const sends = type == IBV_QPT_RC || type == IBV_QPT_XRC_SEND, receives = type == IBV_QPT_RC || type == IBV_QPT_XRC_RECV;
+    if ((!sends && !receives) || context_of(of.qp_base.context).of->iwarp) return true;
     int needed = 0;
     if (to == IBV_QPS_INIT && of.attr.qp_state == IBV_QPS_RESET) needed = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
-    if (to == IBV_QPS_RTR) needed = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+    if (to == IBV_QPS_RTR)
+        needed = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | (receives ? IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER : 0);
     if (to == IBV_QPS_RTS && of.attr.qp_state == IBV_QPS_RTR)
-        needed = IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+        needed = IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | (sends ? IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC : 0);
     return (mask & needed) == needed;
 }
 
@@ -197,6 +219,28 @@ void enter_error(qp& of)
     pump();
 }
 
+// ---- enhanced connection establishment --------------------------------------------------------------------------
+namespace {
+
+bool knows_ece(qp const& of) { return the().knows_ece && !context_of(of.qp_base.context).of->iwarp; }
+
+} // namespace
+
+int query_ece(qp const& of, ibv_ece& ece)
+{
+    if (!knows_ece(of)) return EOPNOTSUPP;
+    ece = {ece_vendor, of.ece_options, 0};
+    return 0;
+}
+
+int set_ece(qp& of, ibv_ece& ece)
+{
+    if (ece.vendor_id == 0 || !knows_ece(of)) return EOPNOTSUPP;
+    if (ece.comp_mask != 0 || ece.vendor_id != ece_vendor) return EINVAL;
+    of.ece_options = ece.options &= fake::ece_options;
+    return 0;
+}
+
 // ---- multicast groups of a QP -----------------------------------------------------------------------------------
 namespace {
 
@@ -211,7 +255,9 @@ auto find_attachment(qp& of, ibv_gid const& gid, std::uint16_t lid)
 
 int attach(qp& to, ibv_gid const& gid, std::uint16_t lid)
 {
-    if (to.qp_base.qp_type != IBV_QPT_UD || gid.raw[0] == 0xfe) return EINVAL;
+    static constexpr std::uint8_t v4_mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+    bool const multicast = gid.raw[0] == 0xff || (std::memcmp(gid.raw, v4_mapped, sizeof v4_mapped) == 0 && gid.raw[12] >> 4 == 0xe);
+    if (to.qp_base.qp_type != IBV_QPT_UD || !multicast) return EINVAL;
     if (find_attachment(to, gid, lid) == to.groups.end()) to.groups.push_back({gid, lid});
     return 0;
 }
@@ -248,8 +294,20 @@ srq* make_srq(pd& domain, ibv_srq_init_attr& attr, int& code)
     return the().srqs.add(static_cast<ibv_srq*>(made), made);
 }
 
+srq* make_xrc_srq(pd& domain, xrcd& extended, cq& queue, ibv_srq_init_attr& attr, int& code)
+{
+    srq* const made = make_srq(domain, attr, code);
+    if (made == nullptr) return nullptr;
+    made->domain = &extended;
+    made->queue = &queue;
+    ++extended.users;
+    ++queue.users;
+    return made;
+}
+
 int drop_srq(entry& in, srq* old)
 {
+    if (cut_off(old->ibv_srq::context)) return lose(*old, old->ibv_srq::context);
     if (old->users != 0) {
         in.misuse("EBUSY: " + std::to_string(old->users) + " QP(s) use the SRQ");
         return EBUSY;
@@ -261,6 +319,10 @@ int drop_srq(entry& in, srq* old)
     on.async.remove([raw](async_item const& item) { return item.object == raw; });
     --on.children;
     adjust_users(the().pds, old->ibv_srq::pd, false);
+    if (old->domain != nullptr) {
+        --old->domain->users;
+        --old->queue->users;
+    }
     pthread_cond_destroy(&old->cond);
     pthread_mutex_destroy(&old->mutex);
     the().srqs.forget(raw);
@@ -275,15 +337,19 @@ ibv_qp* op_create_qp_ex(ibv_context* raw, ibv_qp_init_attr_ex* attr)
     static constinit site here{"ibv_create_qp_ex", ENOMEM};
     entry in{here, raw};
     if (int const code = in.fault()) return null(code);
-    constexpr unsigned known = static_cast<unsigned>(IBV_QP_INIT_ATTR_PD) | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS | IBV_QP_INIT_ATTR_CREATE_FLAGS;
-    if ((attr->comp_mask & ~known) != 0) return null(EOPNOTSUPP);
-    if ((attr->comp_mask & IBV_QP_INIT_ATTR_PD) == 0) return null(EINVAL);
-    pd* const domain = in.need(the().pds, attr->pd, "PD");
-    if (domain == nullptr) return null(EFAULT);
+    constexpr unsigned known = static_cast<unsigned>(IBV_QP_INIT_ATTR_PD) | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS | IBV_QP_INIT_ATTR_CREATE_FLAGS
+        | IBV_QP_INIT_ATTR_XRCD;
+    bool const extended = attr->qp_type == IBV_QPT_XRC_RECV && the().knows_xrc;
+    if ((attr->comp_mask & ~known) != 0 || (!extended && (attr->comp_mask & IBV_QP_INIT_ATTR_XRCD) != 0)) return null(EOPNOTSUPP);
+    if ((attr->comp_mask & (extended ? IBV_QP_INIT_ATTR_XRCD : IBV_QP_INIT_ATTR_PD)) == 0) return null(EINVAL);
+    context* const on = in.need(the().contexts, raw, "context");
+    pd* const domain = (attr->comp_mask & IBV_QP_INIT_ATTR_PD) != 0 ? in.need(the().pds, attr->pd, "PD") : nullptr;
+    xrcd* const shared = extended ? in.need(the().xrcds, attr->xrcd, "XRC domain") : nullptr;
+    if (on == nullptr || (extended ? shared == nullptr : domain == nullptr)) return null(EFAULT);
     int code = 0;
     ibv_qp_init_attr plain{};
     std::memcpy(static_cast<void*>(&plain), attr, sizeof plain);
-    qp* const made = make_qp(*domain, plain, code);
+    qp* const made = make_qp(domain != nullptr ? context_of(domain->ibv_pd::context) : *on, domain, shared, plain, code);
     if (made == nullptr) return null(code);
     attr->cap = plain.cap;
     if ((attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0) fill_extended_operations(*made);
@@ -321,7 +387,7 @@ ibv_qp* ibv_create_qp(ibv_pd* raw, ibv_qp_init_attr* attr)
     pd* const domain = in.need(the().pds, raw, "PD");
     if (domain == nullptr) return null(EFAULT);
     int code = 0;
-    qp* const made = make_qp(*domain, *attr, code);
+    qp* const made = make_qp(context_of(raw->context), domain, nullptr, *attr, code);
     return made == nullptr ? null(code) : made->raw();
 }
 
@@ -331,6 +397,7 @@ int ibv_modify_qp(ibv_qp* raw, ibv_qp_attr* attr, int mask)
     entry in{here, raw};
     if (int const code = in.fault()) return returned(code);
     qp* const of = in.need(the().qps, raw, "QP");
+    if (of != nullptr && cut_off(raw->context)) return returned(EIO);
     return returned(of == nullptr ? EFAULT : modify(*of, *attr, mask));
 }
 
@@ -373,18 +440,22 @@ ibv_qp_ex* ibv_qp_to_qp_ex(ibv_qp* raw)
     return of != nullptr && of->wr_start != nullptr ? of : nullptr;
 }
 
-int ibv_query_ece(ibv_qp* raw, ibv_ece*)
+int ibv_query_ece(ibv_qp* raw, ibv_ece* ece)
 {
     static constinit site here{"ibv_query_ece", EIO};
     entry in{here, raw};
-    return returned(in.fault() != 0 ? in.fault() : EOPNOTSUPP);
+    if (int const code = in.fault()) return returned(code);
+    qp const* const of = in.need(the().qps, raw, "QP");
+    return returned(of == nullptr ? EFAULT : query_ece(*of, *ece));
 }
 
-int ibv_set_ece(ibv_qp* raw, ibv_ece*)
+int ibv_set_ece(ibv_qp* raw, ibv_ece* ece)
 {
     static constinit site here{"ibv_set_ece", EIO};
     entry in{here, raw};
-    return returned(in.fault() != 0 ? in.fault() : EOPNOTSUPP);
+    if (int const code = in.fault()) return returned(code);
+    qp* const of = in.need(the().qps, raw, "QP");
+    return returned(of == nullptr ? EFAULT : fake::model::set_ece(*of, *ece));
 }
 
 int ibv_attach_mcast(ibv_qp* raw, ibv_gid const* gid, std::uint16_t lid)
@@ -393,6 +464,7 @@ int ibv_attach_mcast(ibv_qp* raw, ibv_gid const* gid, std::uint16_t lid)
     entry in{here, raw};
     if (int const code = in.fault()) return returned(code);
     qp* const to = in.need(the().qps, raw, "QP");
+    if (to != nullptr && cut_off(raw->context)) return returned(EIO);
     return returned(to == nullptr ? EFAULT : attach(*to, *gid, lid));
 }
 
@@ -403,6 +475,7 @@ int ibv_detach_mcast(ibv_qp* raw, ibv_gid const* gid, std::uint16_t lid)
     if (int const code = in.fault()) return returned(code);
     qp* const from = in.need(the().qps, raw, "QP");
     if (from == nullptr) return returned(EFAULT);
+    if (cut_off(raw->context)) return returned(EIO);
     if (int const code = detach(*from, *gid, lid)) return returned(code);
     return cleaned();
 }
@@ -427,6 +500,7 @@ int ibv_modify_srq(ibv_srq* raw, ibv_srq_attr* attr, int mask)
     if (int const code = in.fault()) return returned(code);
     srq* const of = in.need(the().srqs, raw, "SRQ");
     if (of == nullptr) return returned(EFAULT);
+    if (cut_off(raw->context)) return returned(EIO);
     if ((mask & IBV_SRQ_MAX_WR) != 0) {
         if (attr->max_wr < of->receives.size() || attr->max_wr == 0) return returned(EINVAL);
         of->attr.max_wr = attr->max_wr;

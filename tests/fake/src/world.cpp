@@ -3,6 +3,7 @@
 // The world, how a C function enters it, and its clearing up.
 #include "world.hpp"
 
+#include <algorithm>
 #include <cstdlib>
 #include <new>
 
@@ -78,12 +79,26 @@ void log(site const& where, void const* object)
     w.log_start = (w.log_start + 1) % log_limit;
 }
 
+/// Which functions a whole program has called, however many worlds it went through: each name goes to the file that FAKE_CALLED names,
+/// once for each process, with the first call, since a test may end its process without a word.
+void tell_called(site const& where)
+{
+    char const* const file = std::getenv("FAKE_CALLED");
+    if (file == nullptr) return;
+    int const kept = errno, fd = ::open(file, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    std::string const line = std::string{where.name} + '\n';
+    if (fd < 0 || ::write(fd, line.data(), line.size()) < 0) the().misuse.push_back("FAKE_CALLED cannot be written to");
+    if (fd >= 0) ::close(fd);
+    errno = kept;
+}
+
 void count(site& where)
 {
     ++where.calls;
     if (where.known) return;
     where.known = true;
     the().sites.push_back(&where);
+    tell_called(where);
 }
 
 void count_thread()
@@ -117,8 +132,10 @@ int strike(site const& where)
 
 presence::presence() noexcept { ++depth; }
 presence::~presence() { --depth; }
+void presence::pause() noexcept { --depth; }
+void presence::resume() noexcept { ++depth; }
 
-entry::entry(site& where, void const* object) : lock_{the().mutex}, where_{where}
+entry::entry(site& where, void const* object) : lock_{the().mutex}, where_{where}, object_{object}
 {
     the().prepare();
     count_thread();
@@ -127,10 +144,45 @@ entry::entry(site& where, void const* object) : lock_{the().mutex}, where_{where
     if (!the().faults.empty()) fault_ = strike(where);
 }
 
+namespace {
+
+std::function<void()> take_hook(site const& where, void const* object)
+{
+    auto& hooks = the().hooks;
+    for (auto hook = hooks.begin(); hook != hooks.end(); ++hook) {
+        if (hook->function != where.name || (hook->object != nullptr && hook->object != object)) continue;
+        auto run = std::move(hook->run);
+        hooks.erase(hook);
+        return run;
+    }
+    return {};
+}
+
+} // namespace
+
+entry::~entry()
+{
+    if (the().hooks.empty()) return;
+    auto const run = take_hook(where_, object_);
+    if (!run) return;
+    int const kept = errno;
+    lock_.unlock();
+    presence::pause();
+    run();
+    presence::resume();
+    errno = kept;
+}
+
 void entry::misuse(std::string const& what) const { the().misuse.push_back(std::string{name()} + ": " + what); }
 void entry::would_crash(std::string const& why) const { misuse("would crash: " + why); }
 
 cm* entry::command(rdma_cm_id* raw) const
+{
+    cm* const id = ending(raw);
+    return id != nullptr && id->kernel->gone ? null(ENXIO) : id;
+}
+
+cm* entry::ending(rdma_cm_id* raw) const
 {
     cm* const id = need(the().ids, raw, "id");
     if (id == nullptr) return null(EBADF);
@@ -145,7 +197,7 @@ cm* entry::command(rdma_cm_id* raw) const
 int entry::await(int fd, std::function<bool()> const& alive, std::function<bool()> const& filled, int timeout_ms)
 {
     while (!filled()) {
-        if (timeout_ms < 0 && (::fcntl(fd, F_GETFL) & O_NONBLOCK) != 0) return EAGAIN;
+        if ((::fcntl(fd, F_GETFL) & O_NONBLOCK) != 0) return EAGAIN;
         lock_.unlock();
         pollfd wait{fd, POLLIN, 0};
         int const woken = ::poll(&wait, 1, timeout_ms);
@@ -156,6 +208,15 @@ int entry::await(int fd, std::function<bool()> const& alive, std::function<bool(
         if (woken == 0) return ETIMEDOUT;
     }
     return 0;
+}
+
+int entry::sleep()
+{
+    auto const limit = static_cast<int>(the().patience.count());
+    lock_.unlock();
+    int const woken = ::poll(nullptr, 0, limit);
+    lock_.lock();
+    return woken < 0 ? EINTR : ETIMEDOUT;
 }
 
 // ---- clearing up ------------------------------------------------------------------------------------------------
@@ -179,11 +240,14 @@ void free_verbs_objects(world& w)
     for (cq* old : all(w.cqs)) free_cq(old);
     for (auto const* old : all(w.comp_channels)) delete old;
     for (auto const* old : all(w.pds)) delete old;
+    for (auto const* old : all(w.xrcds)) delete old;
+    w.xrcds.clear();
     w.srqs.clear(), w.ahs.clear(), w.mws.clear(), w.mrs.clear(), w.comp_channels.clear(), w.pds.clear();
     w.local_keys.clear(), w.remote_keys.clear(), w.window_keys.clear(), w.qp_numbers.clear(), w.busy_senders.clear();
     for (device& each : w.devices) {
         each.references = 0;
         each.default_pd = nullptr;
+        each.default_xrcd = nullptr;
     }
 }
 
@@ -193,6 +257,7 @@ void free_connections(world& w)
     w.bound.clear();
     for (cm* old : all(w.ids)) {
         std::free(old->route.path_rec);
+        free_names(old->names);
         delete old;
     }
     w.ids.clear();
@@ -211,10 +276,13 @@ void free_devices(world& w)
         old->children = 0;
         if (!old->borrowed) destroy_context(old);
     }
+    for (context* old : w.closed_contexts) destroy_context(old);
+    w.closed_contexts.clear();
+    for (device& each : w.devices) bring_back(each);
     for (void const* list : w.device_lists) std::free(const_cast<void*>(list));
     w.device_lists.clear();
     auto const infos = w.addrinfos;
-    for (auto const* info : infos) std::free(const_cast<rdma_addrinfo*>(info));
+    for (auto const* info : infos) free_names(const_cast<rdma_addrinfo*>(info));
     w.addrinfos.clear();
 }
 
@@ -230,6 +298,10 @@ void forget(world& w)
     w.devices_present = true;
     w.reuse_addresses = w.resolve_without_device = w.credentials_changed = w.manual = false;
     w.timewait = true;
+    w.disassociates = w.silence_is_interrupted = w.knows_ece = w.knows_xrc = w.asks_ibacm = w.removal_disconnects = false;
+    w.release = 44;
+    w.silent_hosts.clear();
+    w.join_failures.clear();
     w.patience = std::chrono::seconds{5};
     w.first_thread = {};
     w.many_threads = false;
@@ -237,6 +309,7 @@ void forget(world& w)
     w.log.clear(), w.misuse.clear(), w.would_hang.clear(), w.faults.clear();
     w.log_start = 0;
     w.last_fault = {{}, 0};
+    w.hooks.clear();
     w.fork = IBV_FORK_DISABLED;
 }
 
@@ -255,9 +328,9 @@ void reset()
     world& w = the();
     free_verbs_objects(w);
     free_connections(w);
-    free_devices(w);
     free_pool(w);
     forget(w);
+    free_devices(w);
 }
 
 bool inside() noexcept { return depth > 0; }
@@ -267,6 +340,13 @@ void set_reuse_addresses(bool reuse) { visit here; the().reuse_addresses = reuse
 void set_resolve_without_device(bool without) { visit here; the().resolve_without_device = without; }
 void set_credentials_changed(bool changed) { visit here; the().credentials_changed = changed; }
 void set_manual(bool manual) { visit here; the().manual = manual; }
+void set_removal_disconnects(bool disconnects) { visit here; the().removal_disconnects = disconnects; }
+void set_disassociated_destroys_fail(bool fail) { visit here; the().disassociates = fail; }
+void set_silent(std::string_view host) { visit here; the().silent_hosts.push_back(address::parse(std::string{host}.c_str())); }
+void set_silent_interrupted(bool interrupted) { visit here; the().silence_is_interrupted = interrupted; }
+void set_rdma_core(unsigned release) { visit here; the().release = release; }
+void set_ibacm(bool running) { visit here; the().asks_ibacm = running; }
+void set_ece(bool known) { visit here; the().knows_ece = known; }
 void set_timewait(bool timewait) { visit here; the().timewait = timewait; }
 void set_patience(std::chrono::milliseconds patience) { visit here; the().patience = patience; }
 
@@ -323,6 +403,27 @@ void clear_calls()
 std::vector<std::string> would_hang() { visit here; return the().would_hang; }
 std::vector<std::string> misuse() { visit here; return the().misuse; }
 
+namespace {
+
+template <class T>
+std::size_t kept(registry<T> const& of)
+{
+    auto const is_kept = [](auto const& item) { return !item.second->lost; };
+    return static_cast<std::size_t>(std::count_if(of.begin(), of.end(), is_kept));
+}
+
+template <class... T>
+std::size_t lost_among(registry<T> const&... of) { return (... + (of.size() - kept(of))); }
+
+} // namespace
+
+std::size_t lost()
+{
+    visit here;
+    world const& w = the();
+    return lost_among(w.qps, w.cqs, w.comp_channels, w.pds, w.mrs, w.srqs, w.ahs, w.mws, w.xrcds);
+}
+
 population live()
 {
     visit here;
@@ -331,17 +432,20 @@ population live()
     all.channels = w.channels.size();
     all.ids = w.ids.size();
     all.events = w.events.size();
-    all.qps = w.qps.size();
-    all.cqs = w.cqs.size();
-    all.comp_channels = w.comp_channels.size();
-    all.mrs = w.mrs.size();
-    all.srqs = w.srqs.size();
-    all.ahs = w.ahs.size();
-    all.mws = w.mws.size();
+    all.qps = kept(w.qps);
+    all.cqs = kept(w.cqs);
+    all.comp_channels = kept(w.comp_channels);
+    all.mrs = kept(w.mrs);
+    all.srqs = kept(w.srqs);
+    all.ahs = kept(w.ahs);
+    all.mws = kept(w.mws);
     all.groups = w.groups.size();
-    for (auto const& [raw, each] : w.pds) ++(each->library ? all.default_pds : all.pds);
+    for (auto const& [raw, each] : w.pds)
+        if (!each->lost) ++(each->library ? all.default_pds : all.pds);
     for (auto const& [raw, each] : w.contexts)
         if (!each->borrowed) ++all.contexts;
+    for (auto const& [raw, each] : w.xrcds)
+        if (!each->lost) ++(each->library ? all.default_xrcds : all.xrcds);
     all.lists = w.device_lists.size() + w.addrinfos.size();
     return all;
 }
@@ -364,6 +468,8 @@ std::string leaks()
     name(now.comp_channels, "completion channel(s)");
     name(now.pds, "PD(s)");
     name(now.default_pds, "default PD(s)");
+    name(now.xrcds, "XRC domain(s)");
+    name(now.default_xrcds, "default XRC domain(s)");
     name(now.mrs, "MR(s)");
     name(now.mws, "MW(s)");
     name(now.srqs, "SRQ(s)");
@@ -408,6 +514,16 @@ void fail_any(unsigned nth)
     the().last_fault = {{}, 0};
     if (nth != 0) the().faults.push_back({{}, nth, 0});
 }
+
+void on_return(std::string_view function, void const* object, std::function<void()> hook)
+{
+    visit here;
+    the().hooks.push_back({std::string{function}, object, std::move(hook)});
+}
+
+void on_return(std::string_view function, std::function<void()> hook) { on_return(function, nullptr, std::move(hook)); }
+
+void clear_on_return() { visit here; the().hooks.clear(); }
 
 void disarm() { visit here; the().faults.clear(); }
 failure failed() { visit here; return the().last_fault; }

@@ -142,6 +142,7 @@ private:
 };
 
 struct pd;
+struct xrcd;
 struct context;
 
 struct device {
@@ -151,7 +152,11 @@ struct device {
     std::vector<address> hosts;
     context* shared = nullptr; ///< librdmacm's own context, for the life of the process
     unsigned references = 0;   ///< ids bound to it and lists of rdma_get_devices
+    bool removed = false;      ///< the kernel has none such any more
+    bool noticed = false;      ///< librdmacm knows that
+    bool closed = false;       ///< and has closed its context
     pd* default_pd = nullptr;
+    xrcd* default_xrcd = nullptr;
 
     bool has(address const& host) const;    ///< one of its own addresses
     bool reaches(address const& host) const; ///< an address of its subnet
@@ -166,45 +171,57 @@ struct async_item {
 struct context : verbs_context {
     device* of = nullptr;
     bool borrowed = false; ///< librdmacm's: nobody else may close it
-    std::size_t children = 0;
+    std::size_t children = 0, lost = 0;
     mailbox<async_item> async;
     ibv_context* raw() noexcept { return &this->verbs_context::context; }
 };
 
 // ---- Verbs objects ----------------------------------------------------------------------------------------------
-struct pd : ibv_pd {
+/// What a removed device can leave behind: its destroy has failed for good, and nobody is to blame.
+struct losable {
+    bool lost = false;
+};
+
+struct pd : ibv_pd, losable {
     pd() : ibv_pd{} {}
     std::size_t users = 0;
     bool library = false; ///< librdmacm's default PD of its device
 };
 
-struct mr : ibv_mr {
+struct xrcd : ibv_xrcd, losable {
+    xrcd() : ibv_xrcd{} {}
+    std::size_t users = 0;
+    std::uint64_t domain = 0; ///< those opened for one file share it
+    bool library = false;     ///< librdmacm's own for its device
+};
+
+struct mr : ibv_mr, losable {
     mr() : ibv_mr{} {}
     unsigned access = 0;
     std::uint64_t iova = 0;
     std::size_t windows = 0;
 };
 
-struct mw : ibv_mw {
+struct mw : ibv_mw, losable {
     mw() : ibv_mw{} {}
     mr* region = nullptr;
     std::uint64_t address = 0, length = 0;
     unsigned access = 0;
 };
 
-struct ah : ibv_ah {
+struct ah : ibv_ah, losable {
     ah() : ibv_ah{} {}
     ibv_ah_attr attr{};
 };
 
 struct cq;
 
-struct comp_channel : ibv_comp_channel {
+struct comp_channel : ibv_comp_channel, losable {
     comp_channel() : ibv_comp_channel{} {}
     mailbox<cq*> events;
 };
 
-struct cq : ibv_cq_ex, pooled {
+struct cq : ibv_cq_ex, losable, pooled {
     cq() : ibv_cq_ex{} {}
     ibv_cq* raw() noexcept { return ibv_cq_ex_to_cq(this); }
     comp_channel* bell = nullptr;
@@ -222,12 +239,14 @@ struct receive {
     std::vector<ibv_sge> buffers;
 };
 
-struct srq : ibv_srq {
+struct srq : ibv_srq, losable {
     srq() : ibv_srq{} {}
     std::deque<receive> receives;
     ibv_srq_attr attr{};
     std::size_t users = 0;
     std::uint32_t async_reported = 0, async_acked = 0;
+    xrcd* domain = nullptr; ///< of an XRC SRQ, like its CQ
+    cq* queue = nullptr;
 };
 
 struct send {
@@ -242,7 +261,7 @@ struct attachment {
     std::uint16_t lid;
 };
 
-struct qp : ibv_qp_ex, pooled {
+struct qp : ibv_qp_ex, losable, pooled {
     qp() : ibv_qp_ex{} {}
     ibv_qp* raw() noexcept { return &qp_base; }
     context& home() noexcept;
@@ -251,6 +270,8 @@ struct qp : ibv_qp_ex, pooled {
     std::deque<send> sends;
     std::deque<receive> receives;
     std::vector<attachment> groups;
+    xrcd* domain = nullptr; ///< of type XRC_RECV
+    std::uint32_t ece_options = fake::ece_options;
     std::vector<send> building; ///< ibv_wr_start … ibv_wr_complete
     int building_error = 0;
     std::uint32_t async_reported = 0, async_acked = 0;
@@ -285,8 +306,10 @@ struct endpoint {
     unsigned backlog = 0;
     endpoint* peer = nullptr;
     bool handled = false;   ///< has a CM handle: connected, or was asked to
+    bool gone = false;      ///< its device was removed
     bool phantom = false;   ///< its peer is push_request's: it agrees with everything
     std::uint32_t local_qpn = 0, remote_qpn = 0;
+    ibv_ece ece{}; ///< what the next message carries
     std::uint8_t responder_resources = 0, initiator_depth = 0;
     std::uint8_t retry_count = 7, rnr_retry_count = 7;
 };
@@ -299,6 +322,8 @@ struct pending {
     int status = 0;
     rdma_conn_param conn{};
     rdma_ud_param ud{};
+    ibv_ece ece{};
+    std::uint64_t arg = 0;
     bytes data;
     std::unique_ptr<endpoint> child{}; ///< CONNECT_REQUEST: the new id's kernel half
     group* mc = nullptr;
@@ -315,6 +340,7 @@ struct group {
     address at;
     void* context = nullptr;
     unsigned flags = 0;
+    std::uint64_t serial = 0;
     ibv_gid mgid{};
     std::uint16_t mlid = 0;
     std::uint32_t reported = 0, completed = 0;
@@ -328,12 +354,16 @@ struct cm : rdma_cm_id, pooled {
     bool sync = false;
     bool torn_down = false; ///< the kernel's half is destroyed; acks are still owed
     bool connect_error = false;
+    bool inside_connect = false; ///< rdma_connect blocks, on another thread
     device* bound = nullptr;
     std::uint32_t reported = 0, completed = 0;
     std::uint8_t responder_resources = 0, initiator_depth = 0;
     ibv_ece local_ece{}, remote_ece{};
     std::vector<group*> groups;
     std::unique_ptr<ibv_qp_init_attr> ep_attr;
+    bytes ep_connect;             ///< what rdma_create_ep was given to put before the private data of a connect
+    bool resolving_names = false; ///< rdma_resolve_addrinfo
+    rdma_addrinfo* names = nullptr;
 };
 
 /// An event in the program's hands.
@@ -342,6 +372,7 @@ struct event : rdma_cm_event {
     cm* charged;
     std::uint64_t charged_serial;
     group* mc;
+    std::uint64_t mc_serial;
 };
 
 // ---- The world --------------------------------------------------------------------------------------------------
@@ -353,13 +384,21 @@ struct armed_fault {
     int code;
 };
 
+/// What a test wants done when a call has done its work.
+struct return_hook {
+    std::string function;
+    void const* object; ///< null: whatever the call is about
+    std::function<void()> run;
+};
+
 struct world {
     std::mutex mutex;
     std::condition_variable acked;
 
     // switches
     bool devices_present = true, reuse_addresses = false, resolve_without_device = false, credentials_changed = false;
-    bool manual = false, timewait = true;
+    bool manual = false, timewait = true, disassociates = false, silence_is_interrupted = false, knows_ece = false, knows_xrc = false, asks_ibacm = false, removal_disconnects = false;
+    unsigned release = 44;
     std::chrono::milliseconds patience{5000};
     std::thread::id first_thread{};
     bool many_threads = false;
@@ -371,11 +410,14 @@ struct world {
     std::vector<std::string> misuse, would_hang;
     std::vector<armed_fault> faults;
     failure last_fault{{}, 0};
+    std::deque<return_hook> hooks;
 
     // devices
+    std::vector<address> silent_hosts;
     std::array<device, 2> devices{};
     bool ready = false;
     registry<context> contexts;
+    std::vector<context*> closed_contexts; ///< with objects still on them, whose pointers lead there
     std::unordered_set<void const*> device_lists;
     std::unordered_set<rdma_addrinfo const*> addrinfos;
 
@@ -389,6 +431,7 @@ struct world {
     registry<qp> qps;
     registry<srq> srqs;
     registry<pd> pds;
+    registry<xrcd> xrcds;
     registry<mr> mrs;
     registry<mw> mws;
     registry<ah> ahs;
@@ -397,10 +440,11 @@ struct world {
     std::unordered_map<std::uint32_t, qp*> qp_numbers;
     std::unordered_set<qp*> busy_senders; ///< QPs with sends not executed
 
+    std::deque<int> join_failures; ///< of the joins to come
     std::vector<endpoint*> bound; ///< those that hold a port
     std::deque<pending> held;     ///< set_manual: consequences not let through yet
     std::unordered_map<std::size_t, std::vector<void*>> pool;
-    std::uint64_t next_serial = 1;
+    std::uint64_t next_serial = 1, next_domain = 1;
     std::uint32_t next_handle = 1, next_key = 1, next_qpn = 17;
     std::uint16_t next_port = 40000;
     ibv_fork_status fork = IBV_FORK_DISABLED;
@@ -423,6 +467,8 @@ class presence {
 public:
     presence() noexcept;
     ~presence();
+    static void pause() noexcept; ///< for as long as the program's own code runs
+    static void resume() noexcept;
     presence(presence const&) = delete;
     presence& operator=(presence const&) = delete;
 };
@@ -441,6 +487,9 @@ private:
 class entry {
 public:
     entry(site& where, void const* object);
+    entry(entry const&) = delete;
+    entry& operator=(entry const&) = delete;
+    ~entry(); ///< calls the hook that on_return has set
 
     int fault() const noexcept { return fault_; }
     char const* name() const noexcept { return where_.name; }
@@ -461,6 +510,9 @@ public:
     /// The id of an rdma_cm command that the kernel will take; null with errno set otherwise.
     cm* command(rdma_cm_id* raw) const;
 
+    /// The same for a command that the kernel takes for an id of a removed device, too.
+    cm* ending(rdma_cm_id* raw) const;
+
     /// Whether `ready` holds, or comes to hold because another thread acks. If not, the call would have waited for ever.
     template <class Ready>
     bool settles(Ready ready, std::string const& what)
@@ -472,6 +524,9 @@ public:
         return false;
     }
 
+    /// Waits for a signal: EINTR, or ETIMEDOUT when the world's patience is over.
+    int sleep();
+
     /// Waits until something is in a mailbox, as read(2) on its descriptor would. 0, EAGAIN, EINTR, EBADF or ETIMEDOUT.
     int await(int fd, std::function<bool()> const& alive, std::function<bool()> const& filled, int timeout_ms = -1);
 
@@ -479,6 +534,7 @@ private:
     presence here_;
     std::unique_lock<std::mutex> lock_;
     site& where_;
+    void const* object_;
     int fault_ = 0;
 };
 
@@ -488,13 +544,19 @@ context& context_of(ibv_context* raw);
 device* find_device(ibv_device const* raw);
 ibv_device_attr limits(device const& of);
 void destroy_context(context* old);
+void bring_back(device& removed);
 void fill_operations(context& of, bool iwarp); ///< data.cpp: the functions that headers call through the context
+
+bool cut_off(ibv_context* raw);         ///< its device was removed, and has cut off its users
+int lose(losable& object, ibv_context* raw); ///< EIO
+void close_removed(device& which, entry const* in); ///< if it may be
 
 // memory.cpp
 pd* make_pd(context& on, bool library);
 int drop_pd(pd* old);
 void bind_device(cm& id, device& to);
 void release_device(device& from, entry const* in);
+void drop_defaults(device& of, entry const* in);
 mr* local_region(pd const* domain, ibv_sge const& piece, unsigned access);
 std::uint8_t* remote_memory(pd const* domain, std::uint32_t rkey, std::uint64_t at, std::uint64_t length, unsigned access);
 void fill_window_operations(context& of);
@@ -510,15 +572,23 @@ void complete(cq* into, ibv_wc const& wc, bool solicited);
 void free_cq(cq* old);
 
 // qp.cpp
-qp* make_qp(pd& domain, ibv_qp_init_attr& attr, int& code);
+qp* make_qp(context& on, pd* domain, xrcd* extended, ibv_qp_init_attr& attr, int& code);
 int drop_qp(entry& in, qp* old);
 void free_qp(qp* old);
 int modify(qp& of, ibv_qp_attr const& attr, int mask);
 void enter_error(qp& of);
+int query_ece(qp const& of, ibv_ece& ece);
+int set_ece(qp& of, ibv_ece& ece);
 srq* make_srq(pd& domain, ibv_srq_init_attr& attr, int& code);
+srq* make_xrc_srq(pd& domain, xrcd& extended, cq& queue, ibv_srq_init_attr& attr, int& code);
 int drop_srq(entry& in, srq* old);
 int attach(qp& to, ibv_gid const& gid, std::uint16_t lid);
 int detach(qp& from, ibv_gid const& gid, std::uint16_t lid);
+
+// xrc.cpp
+xrcd* default_xrcd(device& of); ///< null with errno set
+int drop_xrcd(xrcd* old);
+void fill_xrc_operations(context& of);
 
 // data.cpp
 void pump(); ///< executes every send that can be
@@ -530,11 +600,17 @@ void raise(context& on, ibv_async_event const& what, void const* object);
 
 // address.cpp
 device* device_of(address const& host);
+bool is_silent(address const& host);
 int claim_port(endpoint& by);
 int bind_address(cm& id, sockaddr const* to);                             ///< 0, or -1 with errno set
 int resolve_address(cm& id, sockaddr const* from, sockaddr const* to);    ///< 0, or -1 with errno set
 void query_addresses(cm& id);
 void release_port(endpoint& by);
+
+// names.cpp
+void free_names(rdma_addrinfo* list);
+bool names_resolved(cm& id, int& status);
+void names_failed(cm& id);
 
 // channel.cpp
 channel* make_channel(int& code);
@@ -554,6 +630,7 @@ int create_qp(entry& in, cm& id, ibv_qp_init_attr_ex& attr);
 
 // connection.cpp
 void tell(endpoint& whom, rdma_cm_event_type type, int status = 0, bytes data = {});
+void lose_device(endpoint& whose);       ///< the kernel's half ends with its device
 void hang_up(endpoint& whose);           ///< what the peer sees when this half is destroyed
 void part(endpoint& whose);              ///< both ends of a connection are told of its end
 void reject(endpoint& whose, int reason, bytes data);
@@ -565,6 +642,7 @@ endpoint* endpoint_of(qp const& of);
 void broken(qp& by);                     ///< a fault in the data stream: iWARP ends the connection
 
 // multicast.cpp
+group* find_group(cm const& id, address const& at);
 bool joined(cm& id, pending& item);
 void forget_groups(cm& id);
 

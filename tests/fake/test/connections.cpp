@@ -3,7 +3,11 @@
 // Connections: both transports, both ends, every way to begin and to end one.
 #include "support.hpp"
 
+#include <atomic>
+#include <csignal>
 #include <thread>
+
+#include <pthread.h>
 
 using namespace selftest;
 
@@ -246,7 +250,7 @@ TEST_CASE("an accept without a QP: RoCE takes it, iWARP does not")
             server = asked->id;
         }
         auto param = usual_param();
-        param.qp_num = 77;
+        param.qp_num = 0xfffff0; // names none
         int const result = rdma_accept(server, &param);
         CHECK(result == (on.iwarp ? -1 : 0));
         if (on.iwarp) CHECK(errno == EINVAL);
@@ -337,6 +341,49 @@ TEST_CASE("a connection whose QPs are the program's own")
     CHECK(ibv_destroy_cq(cq) == 0);
     for (auto* id : {client, server, listener}) drop(id);
     rdma_destroy_event_channel(server_channel);
+    rdma_destroy_event_channel(channel);
+}
+
+TEST_CASE("on iWARP, QPs of the program's own are known by their numbers, and brought up by the device")
+{
+    clean_world world;
+    auto* const channel = rdma_create_event_channel();
+    auto* const listener = make_listener(channel, v4("10.77.2.1", 7471));
+    auto* const client = make_client(channel, v4("10.77.2.1", 7471));
+    auto* const cq = ibv_create_cq(client->verbs, 16, nullptr, nullptr, 0);
+    auto attr = small_qp();
+    attr.send_cq = attr.recv_cq = cq;
+    auto* const qp = ibv_create_qp(client->pd, &attr);
+    auto* const peer_qp = ibv_create_qp(client->pd, &attr);
+    auto param = usual_param();
+    param.qp_num = 0xfffff0;
+    CHECK((rdma_connect(client, &param) == -1 && errno == EINVAL));
+    param.qp_num = qp->qp_num;
+    REQUIRE(rdma_connect(client, &param) == 0);
+    rdma_cm_id* server = nullptr;
+    {
+        event const asked{channel};
+        server = asked->id;
+    }
+    for (auto const state : {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS}) { // does no harm
+        ibv_qp_attr wanted{};
+        wanted.qp_state = state;
+        int mask = 0;
+        REQUIRE(rdma_init_qp_attr(server, &wanted, &mask) == 0);
+        REQUIRE(ibv_modify_qp(peer_qp, &wanted, mask) == 0);
+    }
+    param.qp_num = peer_qp->qp_num;
+    REQUIRE(rdma_accept(server, &param) == 0);
+    expect(channel, RDMA_CM_EVENT_ESTABLISHED);
+    expect(channel, RDMA_CM_EVENT_ESTABLISHED);
+    CHECK((qp->state == IBV_QPS_RTS && peer_qp->state == IBV_QPS_RTS));
+    CHECK((rdma_establish(client) == -1 && errno == EINVAL));
+    CHECK(rdma_disconnect(client) == 0);
+    CHECK(qp->state == IBV_QPS_ERR);
+    CHECK(ibv_destroy_qp(qp) == 0);
+    CHECK(ibv_destroy_qp(peer_qp) == 0);
+    CHECK(ibv_destroy_cq(cq) == 0);
+    for (auto* id : {client, server, listener}) drop(id);
     rdma_destroy_event_channel(channel);
 }
 
@@ -466,4 +513,118 @@ TEST_CASE("rejecting on the asking side is what blocks for minutes")
     drop(listener);
     rdma_destroy_event_channel(channel);
     world.messy();
+}
+
+TEST_CASE("a silent host on RoCE: no event comes, the id can be dropped at once, and in the end it is unreachable")
+{
+    clean_world world;
+    fake::set_silent("10.77.1.99");
+    auto* const channel = rdma_create_event_channel();
+    for (auto const ps : {RDMA_PS_TCP, RDMA_PS_UDP}) {
+        auto const type = ps == RDMA_PS_UDP ? IBV_QPT_UD : IBV_QPT_RC;
+        auto* const dropped = make_client(channel, v4("10.77.1.99", 7471), ps);
+        give_qp(dropped, type);
+        CHECK(rdma_connect(dropped, nullptr) == 0);
+        CHECK((rdma_connect(dropped, nullptr) == -1 && errno == EINVAL)); // under way already
+        CHECK(is_empty(channel));
+        drop(dropped);
+
+        auto* const pushed = make_client(channel, v4("10.77.1.99", 7471), ps);
+        give_qp(pushed, type);
+        CHECK(rdma_connect(pushed, nullptr) == 0);
+        fake::push(pushed, {RDMA_CM_EVENT_UNREACHABLE, -ETIMEDOUT});
+        expect(channel, RDMA_CM_EVENT_UNREACHABLE, -ETIMEDOUT);
+        CHECK((rdma_reject(pushed, nullptr, 0) == -1 && errno == EINVAL)); // over
+        drop(pushed);
+
+        auto* const waited = make_client(channel, v4("10.77.1.99", 7471), ps);
+        give_qp(waited, type);
+        fake::set_manual(true);
+        CHECK(rdma_connect(waited, nullptr) == 0);
+        CHECK(is_empty(channel));
+        CHECK(fake::step());
+        expect(channel, RDMA_CM_EVENT_UNREACHABLE, -ETIMEDOUT);
+        CHECK(!fake::step());
+        fake::set_manual(false);
+        drop(waited);
+    }
+    auto* const other = make_id(channel);
+    auto to = v4("10.77.1.98", 7471);
+    CHECK(rdma_resolve_addr(other, nullptr, &to.raw, 1) == 0);
+    expect(channel, RDMA_CM_EVENT_ADDR_ERROR, -ETIMEDOUT); // not silent, but unknown
+    drop(other);
+    rdma_destroy_event_channel(channel);
+}
+
+TEST_CASE("a silent host on iWARP: rdma_connect blocks until a signal, and may be called again")
+{
+    clean_world world;
+    fake::set_silent("10.77.2.99");
+    auto* const channel = rdma_create_event_channel();
+    auto* const id = make_client(channel, v4("10.77.2.99", 7471));
+    give_qp(id);
+
+    fake::set_patience(std::chrono::minutes{5});
+    struct sigaction handler{}, old{};
+    handler.sa_handler = [](int) {};
+    REQUIRE(sigaction(SIGUSR1, &handler, &old) == 0);
+    std::atomic<bool> returned{false};
+    int result = 0, code = 0;
+    std::thread blocked{[&] {
+        result = rdma_connect(id, nullptr);
+        code = errno;
+        returned = true;
+    }};
+    while (fake::count("rdma_connect", id) == 0) std::this_thread::yield();
+    auto* const other = make_id(channel); // the fake is free meanwhile
+    drop(other);
+    fake::set_patience(std::chrono::milliseconds{1});
+    CHECK((rdma_destroy_id(id) == -1 && errno == EDEADLK)); // would wait for the call
+    CHECK(mentions(fake::would_hang(), "rdma_destroy_id"));
+    CHECK(fake::misuse().size() == 1);
+    world.messy();
+    while (!returned) {
+        pthread_kill(blocked.native_handle(), SIGUSR1);
+        std::this_thread::yield();
+    }
+    blocked.join();
+    sigaction(SIGUSR1, &old, nullptr);
+    CHECK((result == -1 && code == EINTR));
+
+    fake::set_silent_interrupted(true);
+    CHECK((rdma_connect(id, nullptr) == -1 && errno == EINTR));
+    fake::set_silent_interrupted(false);
+    fake::set_patience(std::chrono::milliseconds{1});
+    CHECK((rdma_connect(id, nullptr) == -1 && errno == ETIMEDOUT));
+    CHECK(is_empty(channel));
+    drop(id);
+    rdma_destroy_event_channel(channel);
+    CHECK(fake::leaks() == "");
+}
+
+TEST_CASE("before there is a connection, rdma_init_qp_attr gives what INIT needs, and no access")
+{
+    for (auto const& on : devices) {
+        INFO(on.name);
+        clean_world world;
+        auto* const channel = rdma_create_event_channel();
+        auto* const id = make_id(channel);
+        ibv_qp_attr attr{};
+        int mask = 0;
+        CHECK((rdma_init_qp_attr(id, &attr, &mask) == -1 && errno == EINVAL)); // no device
+        auto to = v4(on.server, 7471);
+        REQUIRE(rdma_resolve_addr(id, nullptr, &to.raw, 1) == 0);
+        expect(channel, RDMA_CM_EVENT_ADDR_RESOLVED);
+        for (auto const state : {IBV_QPS_RESET, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS}) {
+            attr = {};
+            attr.qp_state = state;
+            attr.qp_access_flags = 0xff;
+            REQUIRE(rdma_init_qp_attr(id, &attr, &mask) == 0);
+            int const pkey = on.iwarp ? 0 : IBV_QP_PKEY_INDEX;
+            CHECK(mask == (IBV_QP_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_PORT | pkey));
+            CHECK((attr.qp_access_flags == 0 && attr.port_num == 1 && attr.qp_state == state));
+        }
+        drop(id);
+        rdma_destroy_event_channel(channel);
+    }
 }

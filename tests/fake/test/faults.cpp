@@ -203,3 +203,83 @@ TEST_CASE("ten thousand connections")
     drop(listener);
     rdma_destroy_event_channel(channel);
 }
+
+TEST_CASE("a hook lets a call linger: done, and not yet returned")
+{
+    clean_world world;
+    fake::set_reuse_addresses(true);
+    auto* const channel = rdma_create_event_channel();
+    auto* const old = make_id(channel);
+    auto* const bystander = make_id(channel);
+    rdma_cm_id* fresh = nullptr;
+    int hooked = 0;
+    fake::on_return("rdma_destroy_id", [&] {
+        ++hooked;
+        CHECK(!fake::inside());
+        CHECK(fake::live().ids == 1);
+        fresh = make_id(channel); // the fake is free, and the memory is handed out again
+        errno = EPERM;
+    });
+    errno = 0;
+    CHECK(rdma_destroy_id(old) == 0);
+    CHECK(errno == EUCLEAN); // of the call, not of the hook
+    CHECK(hooked == 1);
+    CHECK(fresh == old);
+    drop(fresh);
+    drop(bystander);
+    CHECK(hooked == 1); // once
+    rdma_destroy_event_channel(channel);
+}
+
+TEST_CASE("hooks serve one call each, in order, and may ask for one object")
+{
+    clean_world world;
+    auto* const channel = rdma_create_event_channel();
+    auto* const first = make_id(channel);
+    auto* const second = make_id(channel);
+    std::string said;
+    fake::on_return("rdma_listen", second, [&] { said += "second "; });
+    fake::on_return("rdma_listen", [&] { said += "any "; });
+    fake::on_return("rdma_listen", [&] {
+        said += "again ";
+        fake::on_return("rdma_listen", [&] { said += "set by a hook "; });
+    });
+    fake::fail("rdma_listen", 1, EPERM);
+    CHECK((rdma_listen(first, 1) == -1 && errno == EPERM)); // failing calls linger, too
+    CHECK(said == "any ");
+    CHECK(rdma_listen(second, 1) == 0);
+    CHECK(said == "any second ");
+    CHECK(rdma_listen(first, 1) == 0);
+    CHECK(rdma_listen(first, 1) == -1);
+    CHECK(said == "any second again set by a hook ");
+
+    fake::on_return("rdma_get_src_port", [&] { said = "too late"; });
+    fake::clear_on_return();
+    rdma_get_src_port(first);
+    CHECK(said == "any second again set by a hook ");
+    for (auto* id : {first, second}) drop(id);
+    rdma_destroy_event_channel(channel);
+    fake::on_return("rdma_create_event_channel", [&] { said = "too late"; });
+    fake::reset();
+    rdma_destroy_event_channel(rdma_create_event_channel());
+    CHECK(said == "any second again set by a hook ");
+}
+
+TEST_CASE("while one thread's call lingers, another's is served")
+{
+    clean_world world;
+    auto* const channel = rdma_create_event_channel();
+    auto* const first = make_id(channel);
+    auto* const second = make_id(channel);
+    std::atomic<bool> lingering{false}, served{false};
+    fake::on_return("rdma_destroy_id", first, [&] {
+        lingering = true;
+        while (!served) std::this_thread::yield();
+    });
+    std::thread slow{[&] { rdma_destroy_id(first); }};
+    while (!lingering) std::this_thread::yield();
+    CHECK(rdma_destroy_id(second) == 0);
+    served = true;
+    slow.join();
+    rdma_destroy_event_channel(channel);
+}
