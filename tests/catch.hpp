@@ -27,6 +27,10 @@
 // event channel would be waited on for ever. Any other class of ours that is a range of events belongs here too.
 namespace Catch {
 template <>
+struct is_range<rdma::acceptor> : std::false_type {};
+template <>
+struct is_range<rdma::addrinfo> : std::false_type {};
+template <>
 struct is_range<rdma::event_channel> : std::false_type {};
 template <>
 struct is_range<rdma::event_channel_ref> : std::false_type {};

@@ -263,8 +263,10 @@ inline char const* endpoint::begin(addrinfo_ref info, detail::limits const& with
     if (ec)
         return "rdma_create_event_channel";
     bool const by_port_space = info.qp_type() == qp_type::rc || info.qp_type() == qp_type::ud;
+    bool const any_v6 = info.src_addr().family() == AF_UNSPEC && info.dst_addr().family() == AF_INET6;
+    address const local = any_v6 ? address::any_v6(0, ec) : info.src_addr();
     id_ = by_port_space ? cm_id(channel_, info.port_space(), ec)
-                        : cm_id(channel_, info.port_space(), info.qp_type(), info.src_addr(), ec);
+                        : cm_id(channel_, info.port_space(), info.qp_type(), local, ec);
     if (ec)
         return "rdma_create_id";
     if (info.flags() & RAI_PASSIVE) {

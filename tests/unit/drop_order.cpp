@@ -5,14 +5,20 @@
 #include <algorithm>
 #include <atomic>
 #include <functional>
+#include <numeric>
 #include <optional>
+#include <random>
 #include <thread>
 
 #include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 using namespace unit;
 
 namespace {
+
+using drop_list = std::vector<std::function<void()>>;
 
 /// A connection on one channel, with what may be dropped of it, and whatever events a case holds.
 struct scene {
@@ -23,7 +29,7 @@ struct scene {
     std::vector<rdma::cm_event> events;
     std::optional<rdma::cq_event> completion;
     std::optional<rdma::async_event> trouble;
-    std::vector<std::function<void()>> drops; ///< one for each thing that is held
+    drop_list drops; ///< one for each thing that is held
 
     scene(scene const&) = delete;
     scene& operator=(scene const&) = delete;
@@ -79,6 +85,26 @@ void hold_trouble(scene& s) {
     s.drops.push_back([&s] { s.trouble.reset(); });
 }
 
+/// An event of the SRQ that the client has got after its QP: it keeps the id as one of the QP does.
+void hold_srq_event(scene& s) {
+    s.client.create_srq();
+    fake::push_async(s.client.srq().native_handle(), IBV_EVENT_SRQ_LIMIT_REACHED);
+    s.trouble = s.client.verbs().try_get_async_event();
+    REQUIRE(*s.trouble);
+    s.drops.push_back([&s] { s.trouble.reset(); });
+}
+
+/// The server has moved to a channel of its own, where an event of it is held.
+void hold_on_another_channel(scene& s) {
+    auto own = std::make_shared<rdma::event_channel>();
+    expect(*s.channel, type::established);
+    expect(*s.channel, type::established);
+    s.server.migrate(*own);
+    fake::push(s.server.native_handle(), {RDMA_CM_EVENT_ADDR_CHANGE});
+    s.hold(next(*own, type::addr_change));
+    s.drops.push_back([own] { *own = rdma::event_channel(rdma::no_init); });
+}
+
 /// A second request, not taken: the event owns its id.
 void hold_request(scene& s) {
     fake::push_request(s.listener.native_handle());
@@ -124,6 +150,8 @@ std::vector<kind> kinds() {
         {"nothing", connect},
         {"a completion event", [](scene& s) { connect(s), hold_completion(s); }},
         {"an async event", [](scene& s) { connect(s), hold_trouble(s); }},
+        {"an event of an SRQ", [](scene& s) { connect(s), hold_srq_event(s); }},
+        {"an event on another channel", [](scene& s) { connect(s), hold_on_another_channel(s); }},
         {"CONNECT_REQUEST", [](scene& s) { connect(s), hold_request(s); }},
         {"CONNECT_REQUEST and its id", [](scene& s) { connect(s), hold_request_taken(s); }},
         {"ESTABLISHED of the client", event_of(type::established, false)},
@@ -134,12 +162,16 @@ std::vector<kind> kinds() {
         {"ADDR_ERROR", pushed(type::addr_error)},
         {"ROUTE_RESOLVED", pushed(type::route_resolved)},
         {"ROUTE_ERROR", pushed(type::route_error)},
+        {"CONNECT_RESPONSE", [=](scene& s) { s.client.destroy_qp(), pushed(type::connect_response)(s); }},
         {"CONNECT_ERROR", pushed(type::connect_error)},
         {"UNREACHABLE", pushed(type::unreachable)},
         {"REJECTED", pushed(type::rejected)},
         {"ADDR_CHANGE", pushed(type::addr_change)},
         {"DEVICE_REMOVAL", pushed(type::device_removal)},
-        {"an event of the future", pushed(type::user)},
+        {"ADDRINFO_RESOLVED", pushed(type::addrinfo_resolved)},
+        {"ADDRINFO_ERROR", pushed(type::addrinfo_error)},
+        {"USER", pushed(type::user)},
+        {"an event of the future", pushed(static_cast<type>(77))},
     };
 }
 
@@ -207,26 +239,26 @@ void check_all_orders(Build&& build, Drop&& drop) {
         if (order.empty())
             order = first_order(s->drops.size());
         witness w(*s);
-        drop(*s, order);
+        drop(s->drops, order);
         if (std::string const wrong = w.problems(); !wrong.empty())
             FAIL("dropped in the order " << text_of(order) << "(channel, listener, client, server, events): " << wrong);
     } while (std::next_permutation(order.begin(), order.end()));
 }
 
-void drop_on_one_thread(scene& s, std::vector<std::size_t> const& order) {
+void drop_on_one_thread(drop_list const& drops, std::vector<std::size_t> const& order) {
     for (std::size_t i : order)
-        s.drops[i]();
+        drops[i]();
 }
 
 /// In turns on two threads, as they come.
-void drop_on_two_threads(scene& s, std::vector<std::size_t> const& order) {
+void drop_on_two_threads(drop_list const& drops, std::vector<std::size_t> const& order) {
     std::atomic<int> ready{0};
     auto const half = [&](std::size_t first) {
         ++ready;
         while (ready != 2)
             std::this_thread::yield();
         for (std::size_t i = first; i < order.size(); i += 2)
-            s.drops[order[i]]();
+            drops[order[i]]();
     };
     std::thread other(half, 1);
     half(0);
@@ -309,6 +341,196 @@ TEST_CASE("drop order: events in a vector, dropped with it, after all else") {
     std::rotate(kept.begin(), kept.begin() + 3, kept.end());
     kept.clear();
     CHECK(fake::count("rdma_destroy_id") == 7);
+}
+
+// ---- One of each type -----------------------------------------------------------------------------------------------
+
+namespace {
+
+/// One of everything that can be owned, on few devices and channels, so that much of it needs the same; and an event of
+/// most of it.
+struct one_of_each {
+    one_of_each() {
+        datagrams.bind(rdma::address(rxe_host, 0));
+        datagrams.create_qp({});
+        member = datagrams.join_multicast(rdma::address("239.1.1.1", 0));
+        join = next(channel, type::multicast_join);
+        peer = rdma::ah(datagrams.pd(), join);
+        region = datagrams.reg_msgs(memory);
+
+        shared.create_srq();
+        qp = rdma::qp(pd, rdma::qp_type::rc, {.send_cq = cq, .recv_cq = cq, .srq = shared.srq()});
+        fake::push_async(shared.srq().native_handle(), IBV_EVENT_SRQ_LIMIT_REACHED);
+        srq_event = shared.verbs().try_get_async_event();
+        fake::push_async(qp.native_handle(), IBV_EVENT_COMM_EST);
+        qp_event = shared.verbs().try_get_async_event();
+        shared.migrate(elsewhere);
+
+        half.create_srq_ex({.type = rdma::srq_type::xrc, .xrcd = domain});
+        half.create_qp_ex({.attr = {.cap = {.max_send_wr = 0, .max_recv_wr = 0}}, .xrcd = domain});
+
+        for (int i = 0; i != 2; ++i)
+            fake::push_request(acceptor.id().native_handle());
+        request = acceptor.get();
+        accepting = acceptor.get().start_accept();
+        listener.listen();
+        fake::push_request(listener.id().native_handle());
+        child = listener.get_request(1s);
+        make_sync_ids();
+    }
+    one_of_each(one_of_each const&) = delete;
+    one_of_each& operator=(one_of_each const&) = delete;
+
+    rdma::event_channel channel, elsewhere;
+    rdma::devices devices = rdma::devices::get();
+    rdma::addrinfo found{rxe_host, "7472", {.passive = true, .numeric_host = true}};
+    rdma::cm_id datagrams = make_id(channel, rdma::port_space::udp);
+    rdma::cm_id shared = make_bound(channel);
+    rdma::cm_id half{channel, rdma::port_space::ib, rdma::qp_type::xrc_recv, rdma::address(rxe_host, 0)};
+    std::array<std::byte, 16> memory{};
+    rdma::membership member;
+    rdma::cm_event join;
+    rdma::ah peer;
+    rdma::mr region;
+    rdma::pd pd{devices[0]};
+    rdma::cq cq{devices[0], 8};
+    rdma::qp qp;
+    rdma::async_event srq_event, qp_event;
+    rdma::xrcd domain{half.verbs()};
+    rdma::acceptor acceptor{rdma::address(rxe_host, 7471)};
+    rdma::request request;
+    rdma::accepting accepting;
+    rdma::endpoint listener{found.front()}, child;
+    rdma::sync_id c_listener, c_child;
+
+    drop_list drops{
+        [this] { channel = rdma::event_channel(rdma::no_init); },
+        [this] { elsewhere = rdma::event_channel(rdma::no_init); },
+        [this] { devices = {}; },
+        [this] { found = {}; },
+        [this] { datagrams = {}; },
+        [this] { shared = {}; },
+        [this] { half = {}; },
+        [this] { member = {}; },
+        [this] { join = {}; },
+        [this] { peer = {}; },
+        [this] { region = {}; },
+        [this] { pd = {}; },
+        [this] { cq = {}; },
+        [this] { qp = {}; },
+        [this] { srq_event = {}; },
+        [this] { qp_event = {}; },
+        [this] { domain = {}; },
+        [this] { acceptor = {}; },
+        [this] { request = {}; },
+        [this] { accepting = {}; },
+        [this] { listener = {}; },
+        [this] { child = {}; },
+        [this] { c_listener = {}; },
+        [this] { c_child = {}; },
+    };
+
+private:
+    void make_sync_ids() {
+        rdma::addrinfo const passive(rxe_host, "7473", {.passive = true, .numeric_host = true});
+        rdma_cm_id* raw = nullptr;
+        REQUIRE(::rdma_create_ep(&raw, passive.native_handle(), nullptr, nullptr) == 0);
+        c_listener = rdma::sync_id(rdma::adopt, raw);
+        c_listener.listen();
+        fake::push_request(raw);
+        c_child = c_listener.get_request();
+    }
+};
+
+/// In each order that begins elsewhere, there and back, and in as many others by chance: the same ones every time.
+template <class Drop>
+void check_many_orders(int by_chance, Drop&& drop) {
+    std::mt19937 chance(1);
+    std::vector<std::size_t> order = first_order(std::make_unique<one_of_each>()->drops.size());
+    int const begins = static_cast<int>(order.size());
+    for (int n = 0; n != 2 * begins + by_chance; ++n) {
+        if (n == begins)
+            std::reverse(order.begin(), order.end());
+        if (n < 2 * begins)
+            std::rotate(order.begin(), order.begin() + 1, order.end());
+        else
+            std::shuffle(order.begin(), order.end(), chance);
+        auto const s = std::make_unique<one_of_each>();
+        drop(s->drops, order);
+        if (fake::leaks() ==
+            "1 default PD(s)") { // outlived by the list of devices: librdmacm frees it with the next id
+            rdma::event_channel const channel;
+            (void)make_bound(channel);
+        }
+        std::string wrong = fake::leaks();
+        for (std::vector<std::string> const& lines : {fake::misuse(), fake::would_hang()})
+            for (std::string const& line : lines)
+                wrong += '\n' + line;
+        if (!wrong.empty())
+            FAIL("dropped in the order " << text_of(order) << ": " << wrong);
+    }
+}
+
+} // namespace
+
+TEST_CASE("drop order: one of each type, in many orders") {
+    world w;
+    fake::set_xrc(true);
+    check_many_orders(300, drop_on_one_thread);
+}
+
+TEST_CASE("drop order: one of each type, in many orders, on two threads") {
+    world w;
+    fake::set_xrc(true);
+    fake::set_reuse_addresses(true);
+    check_many_orders(100, drop_on_two_threads);
+}
+
+namespace {
+
+/// What a forked child that drops everything exits with: 0 if it called no C function but one that only frees memory.
+int drop_in_child(one_of_each& all) {
+    std::size_t const before = calls_made();
+    for (auto const& drop : all.drops)
+        drop();
+    return calls_made() == before + fake::count("rdma_freeaddrinfo") ? 0 : 1;
+}
+
+} // namespace
+
+TEST_CASE(
+    "T14 one of each type in a forked child: nothing there is destroyed, or waits for a lock that never comes back") {
+    world w;
+    fake::set_xrc(true);
+    auto all = std::make_unique<one_of_each>();
+    fake::clear_calls();
+    std::error_code ec;
+    auto* const state = rdma::detail::channel_state::borrow(all->channel.native_handle(), ec);
+    REQUIRE(state);
+    std::atomic<bool> locked{false}, forked{false};
+    std::thread holder([&] {
+        std::scoped_lock const locks(rdma::detail::join_mutex::get(), rdma::detail::channel_registry::get().mutex,
+                                     state->mutex, rdma::detail::verbs_table::get().mutex);
+        locked = true;
+        while (!forked)
+            std::this_thread::yield();
+    });
+    while (!locked)
+        std::this_thread::yield();
+    pid_t const child = ::fork();
+    if (child == 0) {
+        ::alarm(20); // it needs no time at all
+        ::_exit(drop_in_child(*all));
+    }
+    forked = true;
+    holder.join();
+    state->unref();
+    int status = -1;
+    CHECK(::waitpid(child, &status, 0) == child);
+    CHECK(status == 0);
+    CHECK(all->request); // untouched here
+    all.reset();
+    (void)make_bound(rdma::event_channel()); // frees the default PD that the list of devices may have outlived
 }
 
 // ---- Requests -------------------------------------------------------------------------------------------------------

@@ -63,15 +63,24 @@ void post(rdma::qp_ref qp, Wr const& wr, std::error_code& ec) {
 /// How a scenario ends its objects.
 enum class ending { dropped, dropped_with_events_held, destroyed };
 
+/// The next event, which must be there.
+template <class Step>
+rdma::cm_event wait_for(rdma::event_channel const& channel, type wanted) {
+    auto event = Step::run([&](auto&... ec) { return channel.try_get(ec...); });
+    if (!event || event->type() != wanted)
+        FAIL("got " << (event ? to_string(*event) : "nothing") << ", expected " << to_string(wanted));
+    return std::move(*event);
+}
+
 /// The whole life of a connection, in both roles. Objects are declared in the order in which a C program could not.
 template <bool Throws>
-class scenario {
+class connection_life {
     using step = form<Throws>;
 
 public:
-    explicit scenario(char const* host) : at_(host, 7471) {}
-    scenario(scenario const&) = delete;
-    scenario& operator=(scenario const&) = delete;
+    explicit connection_life(char const* host) : at_(host, 7471) {}
+    connection_life(connection_life const&) = delete;
+    connection_life& operator=(connection_life const&) = delete;
 
     void run(ending how) {
         listen();
@@ -87,11 +96,8 @@ public:
     }
 
 private:
-    rdma::cm_event wait(rdma::event_channel const& channel, type wanted) {
-        auto event = step::run([&](auto&... ec) { return channel.try_get(ec...); });
-        if (!event || event->type() != wanted)
-            FAIL("got " << (event ? to_string(*event) : "nothing") << ", expected " << to_string(wanted));
-        return std::move(*event);
+    static rdma::cm_event wait(rdma::event_channel const& channel, type wanted) {
+        return wait_for<step>(channel, wanted);
     }
 
     void listen() {
@@ -203,6 +209,193 @@ private:
     rdma::event_channel client_channel_{rdma::no_init}, server_channel_{rdma::no_init};
 };
 
+/// Everything else that can be made: groups and datagrams, shared queues, XRC, QPs of the program's own, ids that move.
+template <bool Throws>
+class other_life {
+    using step = form<Throws>;
+
+public:
+    explicit other_life(char const* host) : at_(host, 7471) { fake::set_xrc(true); }
+    other_life(other_life const&) = delete;
+    other_life& operator=(other_life const&) = delete;
+
+    void run(ending how) {
+        look_around();
+        join_groups();
+        send_datagram();
+        move();
+        share_queue();
+        make_xrc();
+        ask_by_hand();
+        answer_by_hand();
+        if (how == ending::dropped_with_events_held)
+            return;
+        join_[0].ack();
+        join_[1].ack();
+        trouble_.ack();
+        if (how == ending::destroyed)
+            destroy();
+    }
+
+private:
+    static rdma::cm_event wait(rdma::event_channel const& channel, type wanted) {
+        return wait_for<step>(channel, wanted);
+    }
+
+    rdma::cm_id make(rdma::port_space ps) {
+        return step::run([&](auto&... ec) { return rdma::cm_id(channel_, ps, ec...); });
+    }
+    void bind(rdma::cm_id& id) {
+        step::run([&](auto&... ec) { id.bind(rdma::address(at_.host(), 0), ec...); });
+    }
+
+    void look_around() {
+        devices_ = step::run([](auto&... ec) { return rdma::devices::get(ec...); });
+        rdma::addrinfo_hints const hints{.numeric_host = true};
+        std::string const host = at_.host();
+        found_ = step::run([&](auto&... ec) { return rdma::addrinfo(host.c_str(), "7471", hints, ec...); });
+        channel_ = step::run([](auto&... ec) { return rdma::event_channel(ec...); });
+        elsewhere_ = step::run([](auto&... ec) { return rdma::event_channel(ec...); });
+    }
+
+    void join_groups() {
+        datagrams_ = make(rdma::port_space::udp);
+        step::run([&](auto&... ec) { datagrams_.set_tos(8, ec...); });
+        bind(datagrams_);
+        step::run([&](auto&... ec) { return datagrams_.create_qp_ex({}, ec...); });
+        int const ours = 0;
+        for (std::size_t i = 0; i != 2; ++i) {
+            rdma::address const group(i == 0 ? "239.1.1.1" : "239.1.1.2", 0);
+            auto const flag = i == 0 ? rdma::join_flag::fullmember : rdma::join_flag::sendonly_fullmember;
+            member_[i] = step::run(
+                [&](auto&... ec) { return datagrams_.join_multicast(group, flag, const_cast<int*>(&ours), ec...); });
+            join_[i] = wait(channel_, type::multicast_join);
+        }
+    }
+
+    void send_datagram() { // to itself, among others
+        peer_ = step::run([&](auto&... ec) { return rdma::ah(datagrams_.pd(), join_[0], ec...); });
+        region_ = step::run([&](auto&... ec) { return datagrams_.reg_msgs(memory_, ec...); });
+        step::run([&](auto&... ec) { post(datagrams_.qp(), rdma::recv_wr(region_.sge()), ec...); });
+        step::run([&](auto&... ec) {
+            post(datagrams_.qp(), rdma::send_wr::send(region_.sge(0, 1)).to(peer_, 0xffffff), ec...);
+        });
+        rdma::work_completion wc;
+        auto const got = step::run([&](auto&... ec) { return datagrams_.recv_cq().wait_for({&wc, 1}, 1s, ec...); });
+        REQUIRE(got.size() == 1);
+        back_ = step::run([&](auto&... ec) { return rdma::ah(datagrams_.pd(), wc, memory_, 1, ec...); });
+    }
+
+    void move() {
+        moved_ = make(rdma::port_space::tcp);
+        fake::push(moved_.native_handle(), {RDMA_CM_EVENT_ADDR_CHANGE});
+        step::run([&](auto&... ec) { moved_.migrate(elsewhere_, ec...); });
+        change_ = wait(elsewhere_, type::addr_change);
+    }
+
+    void share_queue() {
+        shared_ = make(rdma::port_space::tcp);
+        bind(shared_);
+        pd_ = step::run([&](auto&... ec) { return rdma::pd(shared_.verbs(), ec...); });
+        step::run([&](auto&... ec) { return shared_.create_srq(pd_, {}, ec...); });
+        step::run([&](auto&... ec) { return shared_.srq().query(ec...); });
+        step::run([&](auto&... ec) { shared_.srq().set_limit(1, ec...); });
+        cq_ = step::run([&](auto&... ec) { return rdma::cq(shared_.verbs(), 8, ec...); });
+        qp_ = step::run([&](auto&... ec) {
+            return rdma::qp(pd_, rdma::qp_type::rc, {.send_cq = cq_, .recv_cq = cq_, .srq = shared_.srq()}, ec...);
+        });
+        fake::push_async(shared_.srq().native_handle(), IBV_EVENT_SRQ_LIMIT_REACHED);
+        trouble_ = step::run([&](auto&... ec) { return shared_.verbs().try_get_async_event(ec...); });
+    }
+
+    void make_xrc() {
+        rdma::address const any(at_.host(), 0);
+        half_ = step::run([&](auto&... ec) {
+            return rdma::cm_id(channel_, rdma::port_space::ib, rdma::qp_type::xrc_recv, any, ec...);
+        });
+        domain_ = step::run([&](auto&... ec) { return rdma::xrcd(half_.verbs(), ec...); });
+        rdma::srq_init_attr_ex const wanted{.type = rdma::srq_type::xrc, .xrcd = domain_};
+        step::run([&](auto&... ec) { return half_.create_srq_ex(wanted, ec...); });
+        step::run([&](auto&... ec) { return half_.srq().srq_num(ec...); });
+        rdma::qp_init_attr_ex const receives{.attr = {.cap = {.max_send_wr = 0, .max_recv_wr = 0}}, .xrcd = domain_};
+        step::run([&](auto&... ec) { return half_.create_qp_ex(receives, ec...); });
+    }
+
+    void bring_up(rdma::cm_id const& id, rdma::qp const& qp) {
+        for (ibv_qp_state const state : {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS}) {
+            rdma::qp_attr const attr = step::run([&](auto&... ec) { return id.init_qp_attr(state, ec...); });
+            step::run([&](auto&... ec) { qp.modify(attr, ec...); });
+        }
+    }
+
+    void ask_by_hand() {
+        listener_ = make(rdma::port_space::tcp);
+        step::run([&](auto&... ec) { listener_.bind(at_, ec...); });
+        step::run([&](auto&... ec) { listener_.listen(8, ec...); });
+        client_ = make(rdma::port_space::tcp);
+        step::run([&](auto&... ec) { client_.resolve_addr(at_, 1s, ec...); });
+        wait(channel_, type::addr_resolved).ack();
+        step::run([&](auto&... ec) { client_.resolve_route(1s, ec...); });
+        wait(channel_, type::route_resolved).ack();
+        step::run([&](auto&... ec) { client_.set_ack_timeout(1ms, ec...); });
+        step::run([&](auto&... ec) { client_.set_local_ece({1, 2, 0}, ec...); });
+        step::run([&](auto&... ec) { client_.connect({.qp_num = qp_.qp_num()}, ec...); });
+    }
+
+    void answer_by_hand() {
+        rdma::cm_event request = wait(channel_, type::connect_request);
+        server_ = step::run([&](auto&... ec) { return request.take_id(ec...); });
+        step::run([&](auto&... ec) { return server_.remote_ece(ec...); });
+        server_qp_ = step::run([&](auto&... ec) {
+            return rdma::qp(server_.pd(), rdma::qp_type::rc, {.send_cq = cq_, .recv_cq = cq_}, ec...);
+        });
+        bring_up(server_, server_qp_);
+        step::run([&](auto&... ec) { server_.accept({.qp_num = server_qp_.qp_num()}, ec...); });
+        wait(channel_, type::connect_response).ack();
+        bring_up(client_, qp_);
+        step::run([&](auto&... ec) { client_.establish(ec...); });
+        wait(channel_, type::established).ack();
+        step::run([&](auto&... ec) { server_.notify(IBV_EVENT_COMM_EST, ec...); });
+        fake::push_request(listener_.native_handle());
+        rdma::cm_event second = wait(channel_, type::connect_request);
+        rdma::cm_id refused = step::run([&](auto&... ec) { return second.take_id(ec...); });
+        step::run([&](auto&... ec) { refused.reject_ece({}, ec...); });
+    }
+
+    template <class... Owners>
+    static void destroy_each(Owners&... owners) {
+        (step::run([&](auto&... ec) { owners.destroy(ec...); }), ...);
+    }
+
+    void destroy() {
+        devices_ = {}; // or librdmacm keeps its default PD
+        change_.ack();
+        step::run([&](auto&... ec) { member_[0].leave(ec...); });
+        destroy_each(peer_, back_, region_, qp_, server_qp_);
+        shared_.destroy_srq();
+        half_.destroy_qp();
+        half_.destroy_srq();
+        destroy_each(domain_, cq_, pd_, datagrams_, moved_, shared_, half_, client_, server_, listener_);
+        CHECK_FALSE(datagrams_);
+    }
+
+    rdma::address const at_;
+    rdma::cm_event join_[2], change_;
+    rdma::async_event trouble_;
+    std::array<std::byte, rdma::grh_size + 16> memory_{};
+    rdma::membership member_[2];
+    rdma::ah peer_, back_;
+    rdma::mr region_;
+    rdma::pd pd_;
+    rdma::cq cq_;
+    rdma::xrcd domain_;
+    rdma::qp qp_, server_qp_;
+    rdma::cm_id datagrams_, moved_, shared_, half_, client_, server_, listener_;
+    rdma::event_channel channel_{rdma::no_init}, elsewhere_{rdma::no_init};
+    rdma::addrinfo found_;
+    rdma::devices devices_;
+};
+
 /// How a run ended.
 struct outcome {
     std::error_code ec;          ///< None: it went through.
@@ -211,12 +404,12 @@ struct outcome {
     bool struck = false;         ///< Whether the allocation that was to fail was reached.
 };
 
-template <bool Throws>
+template <template <bool> class Life, bool Throws>
 outcome play(char const* host, ending how, std::size_t failing_allocation = 0) {
     outcome end;
     auto const live = [&] {
-        scenario<Throws> s(host);
-        s.run(how);
+        Life<Throws> life(host);
+        life.run(how);
     };
     std::optional<allocation_watch> watch;
     if (failing_allocation != 0)
@@ -244,8 +437,10 @@ std::string lines(std::vector<std::string> const& all) {
 }
 
 bool destroys(std::string const& function) {
-    static char const* const all[] = {"rdma_destroy_id",          "ibv_destroy_qp", "ibv_destroy_cq",
-                                      "ibv_destroy_comp_channel", "ibv_dealloc_pd", "ibv_dereg_mr"};
+    static char const* const all[] = {"rdma_destroy_id",  "ibv_destroy_qp",           "ibv_destroy_cq",
+                                      "ibv_destroy_srq",  "ibv_destroy_comp_channel", "ibv_dealloc_pd",
+                                      "ibv_dereg_mr",     "ibv_destroy_ah",           "ibv_close_xrcd",
+                                      "ibv_detach_mcast", "rdma_leave_multicast"};
     return std::find(std::begin(all), std::end(all), function) != std::end(all);
 }
 
@@ -254,8 +449,14 @@ fake::population left_by(std::string const& destroy) {
     fake::population most{};
     if (destroy == "rdma_destroy_id")
         most.ids = most.default_pds = 1;
-    if (destroy == "ibv_destroy_qp")
-        most.qps = most.pds = most.default_pds = 1, most.cqs = most.comp_channels = 2;
+    if (destroy == "ibv_destroy_qp" || destroy == "ibv_detach_mcast")
+        most.qps = most.pds = most.default_pds = most.srqs = most.xrcds = 1, most.cqs = most.comp_channels = 2;
+    if (destroy == "ibv_destroy_srq")
+        most.srqs = most.pds = most.cqs = most.comp_channels = most.xrcds = 1;
+    if (destroy == "ibv_destroy_ah")
+        most.ahs = most.pds = most.default_pds = 1;
+    if (destroy == "ibv_close_xrcd")
+        most.xrcds = 1;
     if (destroy == "ibv_destroy_cq")
         most.cqs = most.comp_channels = 1;
     if (destroy == "ibv_destroy_comp_channel")
@@ -271,7 +472,7 @@ bool within(fake::population const& is, fake::population const& most) {
     return is.channels <= most.channels && is.ids <= most.ids && is.events <= most.events && is.qps <= most.qps &&
            is.cqs <= most.cqs && is.comp_channels <= most.comp_channels && is.pds <= most.pds && is.mrs <= most.mrs &&
            is.srqs <= most.srqs && is.ahs <= most.ahs && is.mws <= most.mws && is.groups <= most.groups &&
-           is.contexts <= most.contexts && is.lists <= most.lists;
+           is.contexts <= most.contexts && is.lists <= most.lists && is.xrcds <= most.xrcds;
 }
 
 void check_nothing_left() {
@@ -285,17 +486,20 @@ void check_failed_destroy(fake::failure const& fault) {
     auto const is_failure = [](rdma::diagnostic const& d) { return d.kind == rdma::diagnostic_kind::destroy_failed; };
     auto const first = std::find_if(told.begin(), told.end(), is_failure);
     REQUIRE(first != told.end());
-    CHECK(first->function == fault.function);
-    CHECK(first->error == std::error_code(fault.code, std::system_category()));
+    bool const detaching = fault.function == "ibv_detach_mcast"; // its failure shows when the QP cannot go
+    CHECK(first->function == (detaching ? "ibv_destroy_qp" : fault.function));
+    CHECK(first->error == std::error_code(detaching ? EBUSY : fault.code, std::system_category()));
     for (auto other = first + 1; other != told.end(); ++other) // only what is still in use by the first
         if (is_failure(*other))
             CHECK(other->error == std::errc::device_or_resource_busy);
     CHECK(within(fake::live(), left_by(fault.function)));
 }
 
-/// Calls that nobody asked for, which tell the other side of an end: the destroy that follows tells it as well.
+/// Calls that nobody asked for: what tells the other side of an end (the destroy that follows tells it as well), what
+/// finds out whether a device was removed, and what detaches a QP that is detached once more when its group is left.
 bool is_courtesy(std::string const& function) {
-    return function == "rdma_disconnect" || function == "rdma_reject" || function == "ibv_modify_qp";
+    return function == "rdma_disconnect" || function == "rdma_reject" || function == "ibv_modify_qp" ||
+           function == "rdma_set_option" || function == "rdma_get_devices" || function == "ibv_detach_mcast";
 }
 
 void check(outcome const& end, fake::failure const& fault, bool throws) {
@@ -320,13 +524,13 @@ void check(outcome const& end, fake::failure const& fault, bool throws) {
         CHECK(end.function == fault.function);
 }
 
-template <bool Throws>
+template <template <bool> class Life, bool Throws>
 void fail_each_call(char const* host, ending how) {
     for (unsigned nth = 1;; ++nth) {
         fake::reset();
         diagnostics::get().clear();
         fake::fail_any(nth);
-        outcome const end = play<Throws>(host, how);
+        outcome const end = play<Life, Throws>(host, how);
         fake::failure const fault = fake::failed();
         fake::disarm();
         INFO("fault " << nth << " in " << fault.function);
@@ -340,13 +544,13 @@ void fail_each_call(char const* host, ending how) {
     }
 }
 
-template <bool Throws>
+template <template <bool> class Life, bool Throws>
 void fail_each_allocation(char const* host, ending how) {
     for (std::size_t nth = 1;; ++nth) {
         fake::reset();
         diagnostics::get().clear();
-        outcome const end = play<Throws>(host, how, nth);
-        INFO("allocation " << nth);
+        outcome const end = play<Life, Throws>(host, how, nth);
+        INFO("allocation " << nth << ", ending " << static_cast<int>(how)); // not before: checks would allocate
         check_nothing_left();
         CHECK(lines(fake::would_hang()) == "");
         CHECK(diagnostics::get().count(rdma::diagnostic_kind::destroy_failed) == 0);
@@ -364,38 +568,51 @@ void fail_each_allocation(char const* host, ending how) {
 
 } // namespace
 
-TEST_CASE("faults: each call of C fails once, throwing forms") {
+namespace {
+
+/// Each ending, in both forms.
+template <template <bool> class Life>
+void fail_each_call_of(char const* host) {
+    for (ending how : {ending::dropped, ending::dropped_with_events_held, ending::destroyed}) {
+        INFO(host << ", ending " << static_cast<int>(how));
+        fail_each_call<Life, true>(host, how);
+        fail_each_call<Life, false>(host, how);
+    }
+}
+
+template <template <bool> class Life>
+void fail_each_allocation_of(char const* host) {
+    for (ending how : {ending::dropped, ending::dropped_with_events_held, ending::destroyed}) {
+        fail_each_allocation<Life, true>(host, how);
+        fail_each_allocation<Life, false>(host, how);
+    }
+}
+
+} // namespace
+
+TEST_CASE("faults: each call of C in a connection fails once") {
     world w;
     w.messy();
     for (char const* host : {rxe_host, siw_host})
-        for (ending how : {ending::dropped, ending::dropped_with_events_held, ending::destroyed}) {
-            INFO(host << ", ending " << static_cast<int>(how));
-            fail_each_call<true>(host, how);
-        }
+        fail_each_call_of<connection_life>(host);
 }
 
-TEST_CASE("faults: each call of C fails once, forms with an error code") {
+TEST_CASE("faults: each call of C for groups, shared queues, XRC, own QPs and migration fails once") {
     world w;
     w.messy();
-    for (char const* host : {rxe_host, siw_host})
-        for (ending how : {ending::dropped, ending::dropped_with_events_held, ending::destroyed}) {
-            INFO(host << ", ending " << static_cast<int>(how));
-            fail_each_call<false>(host, how);
-        }
+    fail_each_call_of<other_life>(rxe_host);
 }
 
-TEST_CASE("faults: each allocation fails once, throwing forms") {
+TEST_CASE("faults: each allocation of a connection fails once") {
     RDMACPP_NEED_ALLOCATIONS();
     world w;
-    for (ending how : {ending::dropped, ending::dropped_with_events_held, ending::destroyed})
-        fail_each_allocation<true>(rxe_host, how);
+    fail_each_allocation_of<connection_life>(rxe_host);
 }
 
-TEST_CASE("faults: each allocation fails once, forms with an error code") {
+TEST_CASE("faults: each allocation for groups, shared queues, XRC, own QPs and migration fails once") {
     RDMACPP_NEED_ALLOCATIONS();
     world w;
-    for (ending how : {ending::dropped, ending::dropped_with_events_held, ending::destroyed})
-        fail_each_allocation<false>(rxe_host, how);
+    fail_each_allocation_of<other_life>(rxe_host);
 }
 
 // ---- What a failed destroy leaves -----------------------------------------------------------------------------------

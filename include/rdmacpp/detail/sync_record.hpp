@@ -36,9 +36,11 @@ struct sync_record : pinnable {
     sync_record* next = nullptr;
     sync_record* listener = nullptr;        // pinned, while its event is parked here; under the table's mutex, like:
     rdma_cm_id const* charged_to = nullptr; // that listener, also if nobody has adopted it
-    verbs_node* qp = nullptr;               // those that it came with: pinned, and by their held events
-    verbs_node* srq = nullptr;
     bool disconnected = false;
+    verbs_node* qp = nullptr; // what it came with: pinned here, and by their held events
+    verbs_node* srq = nullptr;
+    verbs_node* send_cq = nullptr;
+    verbs_node* recv_cq = nullptr;
 
 private:
     bool allocate(rdma_cm_id const& id) noexcept;
@@ -99,10 +101,14 @@ inline sync_record* sync_record::adopt(rdma_cm_id* id, std::error_code& ec) noex
 inline bool sync_record::allocate(rdma_cm_id const& id) noexcept {
     qp = id.qp ? new (std::nothrow) qp_node : nullptr;
     srq = id.srq ? new (std::nothrow) srq_node : nullptr;
-    if ((qp || !id.qp) && (srq || !id.srq))
+    send_cq = id.send_cq ? new (std::nothrow) cq_node : nullptr;
+    recv_cq = id.recv_cq ? new (std::nothrow) cq_node : nullptr;
+    if ((qp || !id.qp) && (srq || !id.srq) && (send_cq || !id.send_cq) && (recv_cq || !id.recv_cq))
         return true;
     delete static_cast<qp_node*>(take(qp));
     delete static_cast<srq_node*>(take(srq));
+    delete static_cast<cq_node*>(take(send_cq));
+    delete static_cast<cq_node*>(take(recv_cq));
     return false;
 }
 
@@ -111,10 +117,14 @@ inline void sync_record::open(rdma_cm_id* id) noexcept {
     sync_table& table = sync_table::get();
     raw = id;
     pins.store(1, std::memory_order_relaxed);
+    if (send_cq)
+        send_cq->open(id->send_cq, {this});
+    if (recv_cq)
+        recv_cq->open(id->recv_cq, {this});
     if (srq)
-        srq->open(id->srq, {this});
+        srq->open(id->srq, {recv_cq, this});
     if (qp)
-        qp->open(id->qp, {srq, this});
+        qp->open(id->qp, {send_cq, recv_cq, srq, this});
     charged_to = listener_of(*id);
     if (charged_to && (listener = table.records.find(charged_to)))
         pin(listener);
@@ -180,7 +190,7 @@ inline void sync_record::surrender() noexcept {
         free_one = take(listener);
         raw = nullptr;
     }
-    for (verbs_node* const node : {take(qp), take(srq)})
+    for (verbs_node* const node : {take(qp), take(srq), take(send_cq), take(recv_cq)})
         if (node) {
             node->surrender();
             unpin(node);
@@ -203,8 +213,12 @@ inline void sync_record::drop() noexcept {
     }
     if (srq)
         raw->srq = nullptr;
-    unpin(take(qp));
-    unpin(take(srq));
+    if (send_cq)
+        raw->send_cq = nullptr;
+    if (recv_cq)
+        raw->recv_cq = nullptr;
+    for (verbs_node* const node : {take(qp), take(srq), take(send_cq), take(recv_cq)})
+        unpin(node);
     unpin(this);
 }
 
