@@ -26,7 +26,7 @@ struct pinger {
         : wanted(chosen), source(id.pd(), wanted.size, rdma::access::remote_read),
           sink(id.pd(), wanted.size, rdma::access::local_write | rdma::access::remote_write),
           source_notice(id.pd(), message(source.region)), sink_notice(id.pd(), message(sink.region)),
-          server(std::move(id)) {
+          server(std::move(id), wanted.self_managed) {
         server.connect();
     }
     pinger(pinger&&) = delete; // the worker knows where it lives
@@ -66,6 +66,7 @@ void run_client(options const& wanted, std::stop_token stop) {
         switch (event.type()) {
         case addr_resolved: id.resolve_route(); break;
         case route_resolved: connected.emplace(std::move(id), wanted); break;
+        case connect_response: connected->server.establish(); [[fallthrough]];
         case established: connected->start(); break;
         case disconnected: return connected->pinging.finish();
         default: throw std::runtime_error(to_string(event));

@@ -56,15 +56,34 @@ struct buffer {
 /// gets the events tells of a DISCONNECTED, or when the device has flushed what was posted.
 class connection {
 public:
-    explicit connection(rdma::cm_id id)
+    /// @param self_managed makes a QP that librdmacm does not know of
+    explicit connection(rdma::cm_id id, bool self_managed = false)
         : inbox_(id.pd(), sizeof(message), rdma::access::local_write), channel_(id.verbs()),
           cq_(id.verbs(), 32, channel_), id_(std::move(id)) {
-        id_.create_qp({.send_cq = cq_, .recv_cq = cq_, .cap = {.max_recv_wr = 2}, .signal_all = true});
+        rdma::qp_init_attr const attr{.send_cq = cq_, .recv_cq = cq_, .cap = {.max_recv_wr = 2}, .signal_all = true};
+        if (self_managed) {
+            own_qp_ = rdma::qp(id_.pd(), rdma::qp_type::rc, attr);
+            bring_to(IBV_QPS_INIT);
+        } else {
+            id_.create_qp(attr);
+        }
         make_room(); // before connecting or accepting: the peer may send at once
     }
 
-    void connect() { id_.connect({.responder_resources = 1, .initiator_depth = 1}); }
-    void accept() { id_.accept({.responder_resources = 1, .initiator_depth = 1}); }
+    void connect() { id_.connect(param()); }
+
+    void accept() {
+        if (own_qp_)
+            make_ready();
+        id_.accept(param());
+    }
+
+    /// What CONNECT_RESPONSE asks for. It comes in place of ESTABLISHED when the QP is our own, but not on iWARP, where
+    /// the device makes the QP ready.
+    void establish() {
+        make_ready();
+        id_.establish();
+    }
 
     /// Ends the connection, if it has not ended already.
     void disconnect() noexcept {
@@ -73,7 +92,7 @@ public:
     }
 
     /// Sends a message; nobody waits for its completion, since the peer will answer.
-    void send(buffer const& text) { id_.qp().post_send(rdma::send_wr::send(text.region.sge())); }
+    void send(buffer const& text) { qp().post_send(rdma::send_wr::send(text.region.sge())); }
 
     /// Waits for a message of the peer.
     std::optional<message> receive(std::stop_token const& stop) {
@@ -91,18 +110,30 @@ public:
 
     /// Fetches the peer's memory. @return false: the connection is over
     bool read(ibv_sge const& into, rdma::remote_memory from, std::stop_token const& stop) {
-        id_.qp().post_send(rdma::send_wr::read(into, from));
+        qp().post_send(rdma::send_wr::read(into, from));
         return wait_for(rdma::wc_opcode::rdma_read, stop).has_value();
     }
 
     /// Stores into the peer's memory. @return false: the connection is over
     bool write(ibv_sge const& from, rdma::remote_memory to, std::stop_token const& stop) {
-        id_.qp().post_send(rdma::send_wr::write(from, to));
+        qp().post_send(rdma::send_wr::write(from, to));
         return wait_for(rdma::wc_opcode::rdma_write, stop).has_value();
     }
 
 private:
-    void make_room() { id_.qp().post_recv(rdma::recv_wr(inbox_.region.sge())); }
+    rdma::qp_ref qp() const { return own_qp_ ? rdma::qp_ref(own_qp_) : id_.qp(); }
+    rdma::conn_param param() const {
+        return {.responder_resources = 1, .initiator_depth = 1, .qp_num = own_qp_.qp_num()};
+    }
+
+    void bring_to(ibv_qp_state state) { own_qp_.modify(id_.init_qp_attr(state)); }
+    void make_ready() {
+        bring_to(IBV_QPS_INIT); // once more: before, it was not known what the peer may do with our memory
+        bring_to(IBV_QPS_RTR);
+        bring_to(IBV_QPS_RTS);
+    }
+
+    void make_room() { qp().post_recv(rdma::recv_wr(inbox_.region.sge())); }
 
     /// Waits for a completion of this kind, past those of our sends.
     std::optional<rdma::work_completion> wait_for(rdma::wc_opcode wanted, std::stop_token const& stop) {
@@ -123,7 +154,8 @@ private:
     buffer inbox_;
     rdma::comp_channel channel_;
     rdma::cq cq_;
-    rdma::cm_id id_; // the last: its QP goes first, before the memory that the peer's messages arrive in
+    rdma::cm_id id_;
+    rdma::qp own_qp_; // the last two: the QP goes first, before the memory that the peer's messages arrive in
 };
 
 /// Moves the data of a connection on a thread of its own, while another one gets the events.

@@ -15,8 +15,8 @@
 
 namespace {
 
-constexpr char const* usage = R"(rping -s [-vVd] [-P] [-S SIZE] [-a ADDRESS] [-p PORT]
-rping -c [-vVd] [-C COUNT] [-S SIZE] -a ADDRESS [-p PORT]
+constexpr char const* usage = R"(rping -s [-vVdq] [-P] [-S SIZE] [-a ADDRESS] [-p PORT]
+rping -c [-vVdq] [-C COUNT] [-S SIZE] -a ADDRESS [-p PORT]
 
   -s          be the server
   -c          be the client
@@ -27,6 +27,7 @@ rping -c [-vVd] [-C COUNT] [-S SIZE] -a ADDRESS [-p PORT]
   -v          print the data
   -V          compare what comes back with what was sent
   -P          serve many clients, until a signal comes
+  -q          make the queue pair and move it through its states here, not in librdmacm
   -d          print the events on stderr
   --help      print this
 
@@ -56,7 +57,7 @@ struct command_line {
         std::string host;
         int port = 7174;
         opterr = 0; // what is wrong is said here
-        for (int found; (found = ::getopt_long(argc, argv, ":sca:p:S:C:vVPdh", long_options, nullptr)) != -1;) {
+        for (int found; (found = ::getopt_long(argc, argv, ":sca:p:S:C:vVPqdh", long_options, nullptr)) != -1;) {
             switch (found) {
             case 's': choose(role::server); break;
             case 'c': choose(role::client); break;
@@ -67,6 +68,7 @@ struct command_line {
             case 'v': options.verbose = true; break;
             case 'V': options.validate = true; break;
             case 'P': options.persistent = true; break;
+            case 'q': options.self_managed = true; break;
             case 'd': options.debug = true; break;
             case 'h': wanted = role::help; return;
             case ':': throw bad_option(std::string("-") + static_cast<char>(optopt) + " needs a value");

@@ -16,13 +16,14 @@
 namespace rping {
 
 struct options {
-    rdma::address address;   ///< The server's.
-    std::size_t size = 64;   ///< Bytes of a ping; for the server, the most that a client may use.
-    std::uint32_t count = 0; ///< How many pings the client makes; 0: for ever.
-    bool verbose = false;    ///< Print the data.
-    bool validate = false;   ///< The client compares what came back with what it sent.
-    bool persistent = false; ///< The server takes many clients, at the same time and one after the other.
-    bool debug = false;      ///< Print the events.
+    rdma::address address;     ///< The server's.
+    std::size_t size = 64;     ///< Bytes of a ping; for the server, the most that a client may use.
+    std::uint32_t count = 0;   ///< How many pings the client makes; 0: for ever.
+    bool verbose = false;      ///< Print the data.
+    bool validate = false;     ///< The client compares what came back with what it sent.
+    bool persistent = false;   ///< The server takes many clients, at the same time and one after the other.
+    bool self_managed = false; ///< Make the queue pair and move it through its states without librdmacm.
+    bool debug = false;        ///< Print the events.
 };
 
 inline constexpr std::size_t min_size = 23; // room for "rdma-ping-4294967295: " and a zero

@@ -19,7 +19,7 @@ struct session {
         : wanted(chosen),
           // An RDMA READ stores here, for which iWARP wants remote_write.
           data(id.pd(), wanted.size, rdma::access::local_write | rdma::access::remote_write),
-          go_ahead(id.pd(), message()), client(std::move(id)) {
+          go_ahead(id.pd(), message()), client(std::move(id), wanted.self_managed) {
         client.accept();
         serving.start(client, [this](std::stop_token const& stop) { serve(stop); });
     }
