@@ -52,7 +52,7 @@ public:
         std::error_code ec;
         cm_id id = get(to, ec);
         if (ec)
-            throw connect_error(ec, report_.step, {});
+            throw connect_error(ec, report_.step, {}, by_event_);
         return id;
     }
     /// The same without waiting: an empty id means not yet, and this goes on.
@@ -61,7 +61,7 @@ public:
         std::error_code ec;
         cm_id id = try_get(to, ec);
         if (ec)
-            throw connect_error(ec, report_.step, {});
+            throw connect_error(ec, report_.step, {}, by_event_);
         return id;
     }
 #endif
@@ -69,7 +69,7 @@ public:
     [[nodiscard]] cm_id get(event_channel_ref to, std::error_code& ec) noexcept {
         ec = id_ ? std::error_code() : std::error_code(errc::empty_handle);
         if (!ec && connected_)
-            report_.note(detail::await(channel_, cm_event_type::established, within_, ec));
+            note(detail::await(channel_, cm_event_type::established, within_, ec), ec);
         return finish(to, ec);
     }
     /// The twin of try_get(): an empty id without `ec` means not yet.
@@ -78,7 +78,7 @@ public:
         if (!ec && connected_) {
             detail::limits const now{detail::deadline::after(std::chrono::seconds(0)), {}};
             cm_event const event = detail::await(channel_, cm_event_type::established, now, ec);
-            report_.note(event);
+            note(event, ec);
             if (!event && ec == std::errc::timed_out && !(ec = within_.reached()))
                 return {};
         }
@@ -92,6 +92,11 @@ private:
     friend class request;
 
     accepting(accept_options const& options) noexcept : within_{detail::deadline::after(options.limit), options.stop} {}
+
+    void note(cm_event const& event, std::error_code ec) noexcept {
+        report_.note(event);
+        by_event_ = ec && event;
+    }
 
     cm_id finish(event_channel_ref to, std::error_code& ec) noexcept {
         cm_id id = std::move(id_);
@@ -108,6 +113,7 @@ private:
     detail::limits within_{detail::deadline::never(), {}};
     connect_report report_;
     bool connected_ = true; // a datagram id is never told
+    bool by_event_ = false; // what failed it
 };
 
 /// A request for a connection: a CONNECT_REQUEST and the new id that it brings. Dropped, the peer is rejected.
@@ -145,7 +151,7 @@ public:
         if (options.report)
             *options.report = started.report_;
         if (ec)
-            throw connect_error(ec, started.report_.step, {});
+            throw connect_error(ec, started.report_.step, {}, started.by_event_);
         return id;
     }
     /// Makes the QP and accepts, and does not wait. Empty afterwards. @throws connect_error; what `prepare` throws
@@ -159,7 +165,7 @@ public:
             prepare(started.id_);
         end(started, options, ec);
         if (ec)
-            throw connect_error(ec, started.report_.step, {});
+            throw connect_error(ec, started.report_.step, {}, started.by_event_);
         return started;
     }
     /// Rejects it (rdma_reject), with private data. Empty afterwards. @throws rdma::error as cm_id::reject

@@ -97,12 +97,14 @@ public:
     std::string_view src_canonname() const noexcept { return text(raw().ai_src_canonname); }
     std::string_view dst_canonname() const noexcept { return text(raw().ai_dst_canonname); }
     /// The route, if one was found: an ibv_path_data for each path.
-    std::span<std::byte const> route() const noexcept {
-        return {static_cast<std::byte const*>(raw().ai_route), raw().ai_route_len};
+    template <class Byte = std::byte>
+    std::span<Byte const> route() const noexcept {
+        return {static_cast<Byte const*>(raw().ai_route), raw().ai_route_len};
     }
     /// Private data that librdmacm puts before the program's when it connects.
-    std::span<std::byte const> connect() const noexcept {
-        return {static_cast<std::byte const*>(raw().ai_connect), raw().ai_connect_len};
+    template <class Byte = std::byte>
+    std::span<Byte const> connect() const noexcept {
+        return {static_cast<Byte const*>(raw().ai_connect), raw().ai_connect_len};
     }
 
 private:

@@ -123,21 +123,25 @@ public:
     /// The private data of the peer, in place: valid until the event is acked. Its size is an upper bound, see
     /// private_data. Empty when the event carries none: a rejection made by the network, or by a kernel, has no bytes
     /// of an application.
-    std::span<std::byte const> private_data() const& noexcept;
-    std::span<std::byte const> private_data() const&& = delete;
+    /// (A template, so that who does not ask does not pay for it in compile time.)
+    template <class Byte = std::byte>
+    std::span<Byte const> private_data() const& noexcept {
+        return {static_cast<Byte const*>(bytes()), size()};
+    }
+    template <class Byte = std::byte>
+    std::span<Byte const> private_data() const&& = delete;
 
     /// A copy of the private data, which outlives the event.
-    rdma::private_data copy_private_data() const noexcept { return rdma::private_data(private_data()); }
+    rdma::private_data copy_private_data() const noexcept { return rdma::private_data(bytes(), size()); }
 
     /// The private data as a `T`, if there are at least that many bytes: senders' padding is ignored.
     template <class T>
     std::optional<T> read_private_data() const noexcept {
         static_assert(std::is_trivially_copyable_v<T> && std::is_default_constructible_v<T>);
-        auto const bytes = private_data();
-        if (bytes.size() < sizeof(T))
+        if (size() < sizeof(T))
             return std::nullopt;
         T value;
-        std::memcpy(&value, bytes.data(), sizeof value);
+        std::memcpy(&value, bytes(), sizeof value);
         return value;
     }
 
@@ -194,6 +198,8 @@ private:
     }
 
     bool carries_param() const noexcept;
+    void const* bytes() const noexcept;
+    std::size_t size() const noexcept;
     bool is_datagram() const noexcept { return raw().id->qp_type == IBV_QPT_UD; }
 
     detail::held_event held_;
@@ -243,15 +249,17 @@ inline bool cm_event::carries_param() const noexcept {
     }
 }
 
-inline std::span<std::byte const> cm_event::private_data() const& noexcept {
+/// Where the private data is; null if there is none.
+inline void const* cm_event::bytes() const noexcept {
     if (!carries_param())
-        return {};
-    auto const& param = raw().param;
-    void const* const bytes = is_datagram() ? param.ud.private_data : param.conn.private_data;
-    std::size_t const size = is_datagram() ? param.ud.private_data_len : param.conn.private_data_len;
-    if (!bytes)
-        return {};
-    return {static_cast<std::byte const*>(bytes), size};
+        return nullptr;
+    return is_datagram() ? raw().param.ud.private_data : raw().param.conn.private_data;
+}
+
+inline std::size_t cm_event::size() const noexcept {
+    if (!bytes())
+        return 0;
+    return is_datagram() ? raw().param.ud.private_data_len : raw().param.conn.private_data_len;
 }
 
 inline rdma_conn_param const* cm_event::param() const& noexcept {

@@ -74,8 +74,8 @@ struct connect_report {
 /// What connect and accept throw: an error that also names the step.
 class RDMACPP_EXPORT connect_error : public error {
 public:
-    connect_error(std::error_code code, connect_step step, std::string const& arguments)
-        : error(code, detail::function_of(step), arguments), step_(step) {}
+    connect_error(std::error_code code, connect_step step, std::string const& arguments, bool by_event)
+        : error(code, detail::function_of(step), arguments, !by_event), step_(step) {}
 
     /// Where it failed.
     connect_step step() const noexcept { return step_; }
@@ -115,6 +115,7 @@ public:
     }
 
     connect_step step() const noexcept { return report_.step; }
+    bool failed_by_event() const noexcept { return by_event_; }
 
     /// Up to the point where the QP is there.
     cm_id prepare(std::error_code& ec) noexcept {
@@ -164,6 +165,7 @@ private:
     void await_event(cm_event_type type, std::error_code& ec) noexcept {
         cm_event const event = await(channel_, type, within_, ec);
         report_.note(event);
+        by_event_ = ec && event;
     }
 
     /// A signal that is not meant for it does not end it.
@@ -182,6 +184,7 @@ private:
     limits const within_;
     event_channel channel_{no_init};
     connect_report report_;
+    bool by_event_ = false;
 };
 
 struct prepare_nothing {
@@ -235,7 +238,7 @@ template <class Prepare = detail::prepare_nothing>
         prepare(id);
     attempt.finish(id, channel, ec);
     if (ec)
-        throw connect_error(ec, attempt.step(), to_string(peer));
+        throw connect_error(ec, attempt.step(), to_string(peer), attempt.failed_by_event());
     return id;
 }
 #endif

@@ -18,6 +18,42 @@
 
 namespace rdma::inline RDMACPP_ABI {
 
+namespace detail {
+
+/// Drains, arms, drains again, and only then waits. @param function the last C function that was called
+/// @return how many completions there are; none when it took too long, or was stopped
+inline std::size_t wait_for_completions(ibv_cq* cq, comp_channel_node* channel, work_completion* into, std::size_t most,
+                                        deadline const& until, stop_token const& stop, wait_options options,
+                                        std::error_code& ec, char const*& function) noexcept {
+    ec.clear();
+    if (!cq)
+        ec = errc::empty_handle;
+    else if (most == 0 || !channel)
+        ec = system_error_code(EINVAL);
+    for (bool armed = false; !ec; armed = !armed) {
+        function = "ibv_poll_cq";
+        int const n = ::ibv_poll_cq(cq, static_cast<int>(most), reinterpret_cast<ibv_wc*>(into));
+        if (n > 0)
+            return static_cast<std::size_t>(n);
+        if (n < 0) {
+            ec = errc::poll_failed;
+            return 0;
+        }
+        if (!armed) { // what came between this poll and the arming raises no event: hence a second one
+            function = "ibv_req_notify_cq";
+            ec = check_returned(::ibv_req_notify_cq(cq, 0));
+            continue;
+        }
+        function = "ibv_get_cq_event";
+        cq_event event;
+        if (cq_event::receive(*channel, event, until, stop, options, ec) != woken::ready)
+            return 0;
+    }
+    return 0;
+}
+
+} // namespace detail
+
 /// What an owned CQ and a view of one have in common.
 ///
 /// poll and req_notify are the data path: their twins take a trailing std::nothrow_t and return what C returns; an
@@ -50,7 +86,7 @@ public:
         int const n = poll(into, std::nothrow);
         if (n < 0) [[unlikely]]
             detail::throw_error(errc::poll_failed, "ibv_poll_cq");
-        return {into.data(), static_cast<std::size_t>(n)};
+        return into.first(static_cast<std::size_t>(n));
     }
 
     /// Arms the CQ. @throws rdma::error the errno of ibv_req_notify_cq
@@ -88,7 +124,7 @@ public:
     }
     std::span<work_completion> wait(std::span<work_completion> into, wait_options options,
                                     std::error_code& ec) const noexcept {
-        return wait_until(into, detail::deadline::never(), {}, options, ec).filled;
+        return wait_until(into, detail::deadline::never(), {}, options, ec);
     }
     std::span<work_completion> wait_for(std::span<work_completion> into, timeout span,
                                         std::error_code& ec) const noexcept {
@@ -96,7 +132,7 @@ public:
     }
     std::span<work_completion> wait_for(std::span<work_completion> into, timeout span, wait_options options,
                                         std::error_code& ec) const noexcept {
-        return wait_until(into, detail::deadline::after(span), {}, options, ec).filled;
+        return wait_until(into, detail::deadline::after(span), {}, options, ec);
     }
 #if defined(__cpp_lib_jthread)
     std::span<work_completion> wait(std::span<work_completion> into, std::stop_token const& stop,
@@ -105,55 +141,32 @@ public:
     }
     std::span<work_completion> wait(std::span<work_completion> into, std::stop_token const& stop, wait_options options,
                                     std::error_code& ec) const noexcept {
-        return wait_until(into, detail::deadline::never(), stop, options, ec).filled;
+        return wait_until(into, detail::deadline::never(), stop, options, ec);
     }
 #endif
 
 private:
-    /// What a wait brought, and the last C function it called.
-    struct outcome {
-        std::span<work_completion> filled;
-        char const* function;
-    };
-
     ibv_cq* raw() const noexcept { return static_cast<Handle const*>(this)->native_handle(); }
     detail::comp_channel_node* channel() const noexcept { return static_cast<Handle const*>(this)->channel(); }
 
-    outcome wait_until(std::span<work_completion> into, detail::deadline const& until, detail::stop_token const& stop,
-                       wait_options options, std::error_code& ec) const noexcept {
-        ec.clear();
-        if (!raw())
-            ec = errc::empty_handle;
-        else if (into.empty() || !channel())
-            ec = detail::system_error_code(EINVAL);
-        if (ec)
-            return {{}, "ibv_get_cq_event"};
-        for (bool armed = false;; armed = !armed) {
-            int const n = poll(into, std::nothrow);
-            if (n < 0)
-                ec = errc::poll_failed;
-            if (n != 0)
-                return {{into.data(), n < 0 ? std::size_t{0} : static_cast<std::size_t>(n)}, "ibv_poll_cq"};
-            if (!armed) { // what came between this poll and the arming raises no event: hence a second one
-                ec = detail::check_returned(static_cast<int>(req_notify(false, std::nothrow)));
-                if (ec)
-                    return {{}, "ibv_req_notify_cq"};
-                continue;
-            }
-            cq_event event;
-            if (cq_event::receive(*channel(), event, until, stop, options, ec) != detail::woken::ready)
-                return {{}, "ibv_get_cq_event"};
-        }
+    std::span<work_completion> wait_until(std::span<work_completion> into, detail::deadline const& until,
+                                          detail::stop_token const& stop, wait_options options,
+                                          std::error_code& ec) const noexcept {
+        char const* function = nullptr;
+        return into.first(detail::wait_for_completions(raw(), channel(), into.data(), into.size(), until, stop, options,
+                                                       ec, function));
     }
 
 #if RDMACPP_EXCEPTIONS
     std::span<work_completion> waited(std::span<work_completion> into, detail::deadline const& until,
                                       detail::stop_token const& stop, wait_options options) const {
         std::error_code ec;
-        outcome const result = wait_until(into, until, stop, options, ec);
+        char const* function = "ibv_get_cq_event";
+        std::size_t const n = detail::wait_for_completions(raw(), channel(), into.data(), into.size(), until, stop,
+                                                           options, ec, function);
         if (ec)
-            detail::throw_error(ec, result.function);
-        return result.filled;
+            detail::throw_error(ec, function);
+        return into.first(n);
     }
 #endif
 };

@@ -15,6 +15,13 @@
 
 namespace rdma::inline RDMACPP_ABI {
 
+class work_completion;
+
+namespace detail {
+std::size_t wait_for_completions(ibv_cq*, comp_channel_node*, work_completion*, std::size_t, deadline const&,
+                                 stop_token const&, wait_options, std::error_code&, char const*&) noexcept;
+}
+
 /// The news that a CQ which was armed has a completion: owned, move-only, acked exactly once.
 ///
 /// While it is held it keeps its CQ alive (ibv_destroy_cq would wait for the ack for ever). C is told of acks in
@@ -68,8 +75,9 @@ public:
     void* cq_context() const noexcept { return cq_ ? cq_->cq_context : nullptr; }
 
 private:
-    template <class>
-    friend class completion_source;
+    friend std::size_t detail::wait_for_completions(ibv_cq*, detail::comp_channel_node*, work_completion*, std::size_t,
+                                                    detail::deadline const&, detail::stop_token const&, wait_options,
+                                                    std::error_code&, char const*&) noexcept;
     template <class, bool>
     friend class event_range;
     template <class, class>

@@ -119,7 +119,7 @@ public:
         std::error_code ec;
         connect(param, limit, ec);
         if (ec)
-            detail::throw_error(ec, "rdma_connect", {to_string(id_.peer_addr())});
+            throw error(ec, "rdma_connect", to_string(id_.peer_addr()), !event_);
     }
 
     /// Accepts, and waits until the connection is ESTABLISHED; for datagrams there is nothing to wait for
@@ -129,7 +129,7 @@ public:
         std::error_code ec;
         accept(param, limit, ec);
         if (ec)
-            detail::throw_error(ec, "rdma_accept");
+            throw error(ec, "rdma_accept", {}, !event_);
     }
 
     /// Rejects the request (rdma_reject); then drop it. @throws rdma::error as cm_id::reject
@@ -233,7 +233,10 @@ private:
 
     static work_completion get_comp(cq_ref cq, timeout limit, std::error_code& ec) noexcept {
         work_completion done;
-        if (cq.wait_for({&done, 1}, limit, ec).empty() && !ec)
+        char const* function = nullptr;
+        if (detail::wait_for_completions(cq.raw_, cq.channel(), &done, 1, detail::deadline::after(limit), {}, {}, ec,
+                                         function) == 0 &&
+            !ec)
             ec = detail::system_error_code(ETIMEDOUT);
         return done;
     }

@@ -241,8 +241,9 @@ public:
     /// @param code what went wrong
     /// @param function the C function concerned; a string literal, it is kept
     /// @param arguments its arguments, as text
-    error(std::error_code code, char const* function, std::string const& arguments = {})
-        : std::system_error(code), function_(function), text_(compose(code, function, arguments)) {}
+    /// @param hinted whether to say what to do about an errno of that function; not if an event brought the code
+    error(std::error_code code, char const* function, std::string const& arguments = {}, bool hinted = true)
+        : std::system_error(code), function_(function), text_(compose(code, function, arguments, hinted)) {}
 
     /// The C function that failed, or that was not called because its arguments were refused.
     char const* function() const noexcept { return function_; }
@@ -251,9 +252,10 @@ public:
     char const* what() const noexcept override { return text_.what(); }
 
 private:
-    static std::string compose(std::error_code code, std::string const& function, std::string const& arguments) {
+    static std::string compose(std::error_code code, std::string const& function, std::string const& arguments,
+                               bool hinted) {
         std::string text = detail::concat({function, "(", arguments, "): ", code.message()});
-        if (char const* const advice = hint(code, function))
+        if (char const* const advice = hinted ? hint(code, function) : nullptr)
             text.append(detail::concat({"; ", advice}));
         if (code == std::errc::not_enough_memory && (function == "ibv_reg_mr" || function == "ibv_create_cq"))
             text += locked_memory_hint();

@@ -36,10 +36,11 @@ public:
     private_data() noexcept = default;
 
     /// Copies up to 255 bytes.
-    explicit private_data(std::span<std::byte const> bytes) noexcept
-        : size_(static_cast<std::uint8_t>(bytes.size() < sizeof bytes_ ? bytes.size() : sizeof bytes_)) {
+    explicit private_data(std::span<std::byte const> bytes) noexcept : private_data(bytes.data(), bytes.size()) {}
+    private_data(void const* bytes, std::size_t size) noexcept
+        : size_(static_cast<std::uint8_t>(size < sizeof bytes_ ? size : sizeof bytes_)) {
         if (size_ != 0)
-            std::memcpy(bytes_, bytes.data(), size_);
+            std::memcpy(bytes_, bytes, size_);
     }
 
     std::byte const* data() const noexcept { return bytes_; }

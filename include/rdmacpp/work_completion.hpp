@@ -63,9 +63,11 @@ public:
     wc_opcode opcode() const noexcept { return static_cast<wc_opcode>(wc_->opcode); }
     /// How many bytes were received, or read. Meaningless for a send or a write.
     std::uint32_t byte_len() const noexcept { return wc_->byte_len; }
-    /// The immediate data, in network byte order as C has it, if there is any.
-    std::optional<std::uint32_t> imm_data() const noexcept {
-        return wc_->wc_flags & IBV_WC_WITH_IMM ? std::optional<std::uint32_t>(wc_->imm_data) : std::nullopt;
+    /// The immediate data, in network byte order as C has it, if there is any. (A template, so that who does not ask
+    /// does not pay for it in compile time.)
+    template <class Data = std::uint32_t>
+    std::optional<Data> imm_data() const noexcept {
+        return wc_->wc_flags & IBV_WC_WITH_IMM ? std::optional<Data>(wc_->imm_data) : std::nullopt;
     }
     /// The QP that sent it; for datagrams.
     std::uint32_t src_qp() const noexcept { return wc_->src_qp; }

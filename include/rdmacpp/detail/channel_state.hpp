@@ -755,9 +755,8 @@ inline std::error_code channel_state::migrate(id_record& id, channel_state& to, 
     if (&from == &to)
         return {};
     {
-        std::unique_lock leaving(join_mutex::get(), std::defer_lock);
-        if (id.multicasts.load(std::memory_order_relaxed)) // a membership finds the channel through the id
-            leaving.lock();
+        join_lock const leaving(
+            id.multicasts.load(std::memory_order_relaxed)); // a membership finds the channel by the id
         bool const in_order = reinterpret_cast<std::uintptr_t>(&from) < reinterpret_cast<std::uintptr_t>(&to);
         std::lock_guard const first(in_order ? from.mutex : to.mutex);
         std::lock_guard const second(in_order ? to.mutex : from.mutex);
@@ -954,9 +953,7 @@ inline void channel_state::ack(held_event const& event) noexcept {
         return;
     id_record& charged = *event.charged;
     id_record* const child = event.child;
-    std::unique_lock leaving(join_mutex::get(), std::defer_lock);
-    if (is_of_join(*event.raw))
-        leaving.lock();
+    join_lock leaving(is_of_join(*event.raw));
     bool const abandoned = child && child->has(id_status::in_event);
     rdma_cm_id const* const child_raw = child ? child->raw : nullptr;
     rdma_cm_id const* const charged_raw = charged.raw;
@@ -987,8 +984,7 @@ inline void channel_state::ack(held_event const& event) noexcept {
                 ++counts.requests_rejected;
         }
     }
-    if (leaving)
-        leaving.unlock();
+    leaving.unlock();
     report_failed_leave(charged_raw, failed_leave);
     if (abandoned) {
         child->channel->drop(*child);

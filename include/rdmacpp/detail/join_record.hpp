@@ -51,6 +51,27 @@ struct RDMACPP_EXPORT join_mutex {
     }
 };
 
+/// Holds that mutex, where a group may have to be left.
+class join_lock {
+public:
+    explicit join_lock(bool needed) noexcept : mutex_(needed ? &join_mutex::get() : nullptr) {
+        if (mutex_)
+            mutex_->lock();
+    }
+    join_lock(join_lock const&) = delete;
+    join_lock& operator=(join_lock const&) = delete;
+    ~join_lock() { unlock(); }
+
+    void unlock() noexcept {
+        if (mutex_)
+            mutex_->unlock();
+        mutex_ = nullptr;
+    }
+
+private:
+    std::mutex* mutex_;
+};
+
 } // namespace rdma::inline RDMACPP_ABI::detail
 
 #endif
