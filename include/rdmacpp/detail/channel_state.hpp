@@ -123,6 +123,7 @@ private:
     void note(rdma_cm_event const* event, id_record& id) noexcept;
     void note_removal(id_record& id) noexcept;
     static void notice_removal(id_record& id) noexcept;
+    static std::error_code destroy_c_id(id_record& id) noexcept;
     static void sever(id_record& id) noexcept;
     static void last_unpin(pinnable& self) noexcept;
     bool is_all_of_c() noexcept;
@@ -406,7 +407,7 @@ inline void channel_state::release_id(id_record& id) noexcept {
         return;
     id.surrender_qp();
     if (id.removed.exchange(false)) // then it is for C to make librdmacm notice
-        removed_ids::get().fetch_sub(1, std::memory_order_acq_rel);
+        removal_watch::get().forget_id();
     id.status.store(id_status::released);
     if (unpin_record(id))
         refs.fetch_sub(1, std::memory_order_acq_rel); // not unref(): C's id needs the channel, even if nobody else does
@@ -509,7 +510,16 @@ inline void channel_state::notice_removal(id_record& id) noexcept {
     if (!id.raw->verbs || id.removed.load() || ::rdma_set_option(id.raw, no_such_level, 0, &nothing, 1) == 0)
         return;
     if ((errno == ENXIO || errno == EIO) && !id.removed.exchange(true))
-        removed_ids::get().fetch_add(1, std::memory_order_acq_rel);
+        removal_watch::get().add_id();
+}
+
+inline std::error_code channel_state::destroy_c_id(id_record& id) noexcept {
+    notice_removal(id);
+    removal_watch& watch = removal_watch::get();
+    watch.begin_destroy();
+    std::error_code const failure = check_errno(::rdma_destroy_id(id.raw));
+    watch.end_destroy(id.removed.exchange(false));
+    return failure;
 }
 
 /// The C object goes, with nothing held. If C refuses, the record stays, so that late events are known and swallowed.
@@ -519,10 +529,7 @@ inline void channel_state::finish(id_record& id) noexcept {
         // with it now
         std::lock_guard const lock(mutex);
     }
-    notice_removal(id);
-    std::error_code const failure = check_errno(::rdma_destroy_id(object));
-    if (id.removed.exchange(false))
-        removed_id_gone();
+    std::error_code const failure = destroy_c_id(id);
     bool stays = false;
     {
         std::lock_guard const lock(mutex);
@@ -588,13 +595,10 @@ inline std::error_code channel_state::destroy(id_record& id, std::uint32_t& held
         let_go(id);
         return {};
     }
-    notice_removal(id);
-    if (std::error_code const failure = check_errno(::rdma_destroy_id(id.raw))) {
+    if (std::error_code const failure = destroy_c_id(id)) {
         id.status.store(id_status::owned);
         return failure;
     }
-    if (id.removed.exchange(false))
-        removed_id_gone();
     {
         std::lock_guard const lock(mutex);
         if (id.listed)
@@ -832,7 +836,7 @@ inline void channel_state::note_removal(id_record& id) noexcept {
                              (each->has(id_status::owned) || each->has(id_status::in_event)) &&
                              each->raw->verbs == device;
         if ((each == &id ? id.has(id_status::owned) : new_one) && !each->removed.exchange(true))
-            removed_ids::get().fetch_add(1, std::memory_order_acq_rel);
+            removal_watch::get().add_id();
     });
 }
 
@@ -883,7 +887,10 @@ inline bool channel_state::try_get(held_event& event, wait_options options, std:
         }
         if (story.kind == diagnostic_kind::request_rejected) {
             auto* const child = static_cast<rdma_cm_id*>(const_cast<void*>(story.object));
-            if (std::error_code const failure = check_errno(::rdma_destroy_id(child))) // rejects it, too
+            removal_watch::get().begin_destroy();
+            std::error_code const failure = check_errno(::rdma_destroy_id(child)); // rejects it, too
+            removal_watch::get().end_destroy(false);
+            if (failure)
                 report({diagnostic_kind::destroy_failed, "rdma_destroy_id", child, failure});
         }
         report(story);

@@ -9,26 +9,65 @@
 
 #include <atomic>
 #include <cstdint>
+#include <mutex>
+#include <new>
 
 namespace rdma::inline RDMACPP_ABI::detail {
 
-/// How many ids there are whose device was removed. librdmacm closes the device's context, for which the kernel's
-/// removal waits, only when it looks at its devices again after the last of them is gone.
-struct RDMACPP_EXPORT removed_ids {
-    static std::atomic<std::uint32_t>& get() noexcept {
-        static std::atomic<std::uint32_t> count{0};
-        return count;
+/// Makes librdmacm look at its devices again once the last id of a removed device is gone: only then does it close the
+/// device's context, for which the kernel's removal waits.
+///
+/// It looks (rdma_get_devices and rdma_free_devices) while no id is being destroyed: a default PD whose last id goes
+/// meanwhile would stay, since the list holds the device. One per process, never destroyed.
+class RDMACPP_EXPORT removal_watch {
+public:
+    static removal_watch& get() noexcept {
+        alignas(removal_watch) static unsigned char memory[sizeof(removal_watch)];
+        static removal_watch* const watch = new (memory) removal_watch;
+        return *watch;
     }
-};
 
-/// One of them is gone. With the last one librdmacm is made to look.
-inline void removed_id_gone() noexcept {
-    if (removed_ids::get().fetch_sub(1, std::memory_order_acq_rel) != 1)
-        return;
-    int count = 0;
-    if (ibv_context** const devices = ::rdma_get_devices(&count))
-        ::rdma_free_devices(devices);
-}
+    /// An id was found to have lost its device.
+    void add_id() noexcept { ids_.fetch_add(1); }
+    /// It is for somebody else to make librdmacm look.
+    void forget_id() noexcept { ids_.fetch_sub(1); }
+
+    /// Around each rdma_destroy_id. No lock is held in between.
+    void begin_destroy() noexcept {
+        for (;;) {
+            destroys_.fetch_add(1);
+            if (!looking_.load())
+                return;
+            destroys_.fetch_sub(1);
+            std::lock_guard const until_it_has_looked(mutex_);
+        }
+    }
+    void end_destroy(bool of_removed_id) noexcept {
+        if (of_removed_id && ids_.fetch_sub(1) == 1)
+            wanted_.store(true);
+        if (destroys_.fetch_sub(1) == 1 && wanted_.load())
+            look();
+    }
+
+private:
+    /// If a destroy has begun meanwhile, it is the one to look at its end.
+    void look() noexcept {
+        std::lock_guard const lock(mutex_);
+        looking_.store(true);
+        if (destroys_.load() == 0 && wanted_.exchange(false)) {
+            int count = 0;
+            if (ibv_context** const devices = ::rdma_get_devices(&count))
+                ::rdma_free_devices(devices);
+        }
+        looking_.store(false);
+    }
+
+    std::mutex mutex_;
+    std::atomic<std::uint32_t> ids_{0}; // those that have lost their device
+    std::atomic<std::uint32_t> destroys_{0};
+    std::atomic<bool> looking_{false};
+    std::atomic<bool> wanted_{false};
+};
 
 } // namespace rdma::inline RDMACPP_ABI::detail
 
