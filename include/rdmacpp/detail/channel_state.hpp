@@ -123,7 +123,7 @@ private:
     void note(rdma_cm_event const* event, id_record& id) noexcept;
     void note_removal(id_record& id) noexcept;
     static void notice_removal(id_record& id) noexcept;
-    static std::error_code destroy_c_id(id_record& id) noexcept;
+    std::error_code destroy_c_id(id_record& id) noexcept;
     static void sever(id_record& id) noexcept;
     static void last_unpin(pinnable& self) noexcept;
     bool is_all_of_c() noexcept;
@@ -514,7 +514,10 @@ inline void channel_state::notice_removal(id_record& id) noexcept {
 }
 
 inline std::error_code channel_state::destroy_c_id(id_record& id) noexcept {
-    notice_removal(id);
+    { // whoever looks at the C id under the mutex has seen a pin, and is done with it now
+        std::lock_guard const lock(mutex);
+        notice_removal(id);
+    }
     removal_watch& watch = removal_watch::get();
     watch.begin_destroy();
     std::error_code const failure = check_errno(::rdma_destroy_id(id.raw));
@@ -525,10 +528,6 @@ inline std::error_code channel_state::destroy_c_id(id_record& id) noexcept {
 /// The C object goes, with nothing held. If C refuses, the record stays, so that late events are known and swallowed.
 inline void channel_state::finish(id_record& id) noexcept {
     rdma_cm_id* const object = id.raw;
-    { // whoever looks at the C id under the mutex has seen a pin, and is done
-        // with it now
-        std::lock_guard const lock(mutex);
-    }
     std::error_code const failure = destroy_c_id(id);
     bool stays = false;
     {
