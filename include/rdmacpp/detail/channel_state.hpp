@@ -672,7 +672,11 @@ inline std::error_code channel_state::leave_locked(join_record& join) noexcept {
         link = &(*link)->next;
     *link = join.next;
     auto* const group = const_cast<sockaddr*>(join.group.native_handle()); // C only reads it
-    std::error_code const ec = check_errno(::rdma_leave_multicast(id.raw, group));
+    std::error_code ec = check_errno(::rdma_leave_multicast(id.raw, group));
+    if (ec)
+        notice_removal(id);
+    if (id.removed.load()) // then the group went with the device
+        ec.clear();
     join.id = nullptr;
     join.unref();
     return ec;
