@@ -127,19 +127,20 @@ TEST_CASE("pings of every size cross, on every device and by every kind of addre
 
 TEST_CASE("either end may manage its QP itself") {
     clean_world const world;
-    for (bool const at_server : {false, true})
-        for (bool const at_client : {false, true}) {
-            CAPTURE(at_server, at_client);
-            rping::options wanted = at(rdma::address("10.77.1.1", 7174));
-            wanted.self_managed = at_server;
-            running_server server(wanted);
-            wanted = client_of(server, 20);
-            wanted.self_managed = at_client;
-            std::size_t const before = fake::count("rdma_create_qp");
-            CHECK_NOTHROW(rping::run_client(wanted, {}));
-            CHECK_NOTHROW(server.get());
-            CHECK(fake::count("rdma_create_qp") == before + !at_server + !at_client);
-        }
+    for (char const* host : device_addresses)
+        for (bool const at_server : {false, true})
+            for (bool const at_client : {false, true}) {
+                CAPTURE(host, at_server, at_client);
+                rping::options wanted = at(rdma::address(host, 7174));
+                wanted.self_managed = at_server;
+                running_server server(wanted);
+                wanted = client_of(server, 20);
+                wanted.self_managed = at_client;
+                std::size_t const before = fake::count("rdma_create_qp");
+                CHECK_NOTHROW(rping::run_client(wanted, {}));
+                CHECK_NOTHROW(server.get());
+                CHECK(fake::count("rdma_create_qp") == before + !at_server + !at_client);
+            }
 }
 
 TEST_CASE("a persistent server serves clients at the same time and one after the other, until it is stopped") {

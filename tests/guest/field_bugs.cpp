@@ -482,6 +482,55 @@ void sixty_four_at_once(device const& on) {
 }
 GUEST_CASE("A26 64 clients at once against a backlog of 64", sixty_four_at_once)
 
+// ---- A21: receives posted too late ------------------------------------------------------------------------------
+
+/// What the client sends at once finds a receive, and may be there before the server has read its ESTABLISHED.
+void data_before_established(device const& on) {
+    rdma::event_channel client_channel, server_channel;
+    cm_id const listener = listen_on(server_channel, on.at(0));
+    cm_id client = prepare(client_channel, listener.local_addr());
+    client.connect();
+    cm_id child = expect(server_channel, cm_event_type::connect_request).take_id();
+    std::array<std::byte, 16> question{}, received{};
+    std::memcpy(question.data(), "the first words", 16);
+    rdma::mr const into = child.reg_msgs(received);
+    child.create_qp({});
+    child.qp().post_recv(rdma::recv_wr(into.sge()));
+    child.accept();
+    expect(client_channel, cm_event_type::established).ack();
+    rdma::mr const from = client.reg_msgs(question);
+    client.qp().post_send(rdma::send_wr::send(from.sge()).signaled());
+
+    rdma::work_completion got;
+    REQUIRE(child.recv_cq().wait_for({&got, 1}, patience).size() == 1);
+    CHECK(got);
+    CHECK(received == question);
+    expect(server_channel, cm_event_type::established).ack();
+}
+GUEST_CASE("A21 the client's first message comes before ESTABLISHED is read", data_before_established)
+
+// ---- A24: iWARP's differences -----------------------------------------------------------------------------------
+
+/// iWARP has no immediate data: an error, and no wait; what was made goes all the same.
+void immediate_data(device const& on) {
+    pair ends(on);
+    std::array<std::byte, 16> memory{}, received{};
+    rdma::mr const into = ends.child.reg_msgs(received), from = ends.client.reg_msgs(memory);
+    ends.child.qp().post_recv(rdma::recv_wr(into.sge()));
+    std::errc const refused =
+        ends.client.qp().post_send(rdma::send_wr::send(from.sge()).imm(0x01020304).signaled(), std::nothrow);
+    rdma::work_completion done;
+    bool const told = refused != std::errc{} || ends.client.send_cq().wait_for({&done, 1}, patience).size() == 1;
+    REQUIRE(told);
+    CHECK((refused == std::errc{} && done) == !on.iwarp);
+    if (on.iwarp)
+        return;
+    REQUIRE(ends.child.recv_cq().wait_for({&done, 1}, patience).size() == 1);
+    REQUIRE(done);
+    CHECK(done.success().imm_data() == 0x01020304U);
+}
+GUEST_CASE("A24 immediate data arrives, or is an error where there is none", immediate_data)
+
 // ---- A27: addresses ---------------------------------------------------------------------------------------------
 
 void port_zero(device const& on) {

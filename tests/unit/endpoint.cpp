@@ -778,7 +778,7 @@ TEST_CASE("endpoint: extended reliable connections") {
         char const* host;
         rdma::address source; ///< None: the system chooses.
     };
-    for (auto const& [host, source] : {way{rxe_host, {}}, way{"fd77:1::1", {"fd77:1::2", 0}}}) {
+    for (auto const& [host, source] : {way{rxe_host, {}}, way{"fd77:1::1", {}}, way{"fd77:1::1", {"fd77:1::2", 0}}}) {
         INFO(host);
         rdma::endpoint listener(first(rdma::addrinfo(host, "7471", hints(true, {}))), rdma::qp_init_attr{});
         listener.listen();

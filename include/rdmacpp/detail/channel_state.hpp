@@ -120,6 +120,8 @@ private:
     void leave_unheld(id_record& id) noexcept;
     static void report_failed_leave(rdma_cm_id const* id, std::error_code failure) noexcept;
     static void forget_joins(id_record& id) noexcept;
+    void ack_any(held_event const& event) noexcept;
+    void ack_of_join(held_event const& event) noexcept;
     void note(rdma_cm_event const* event, id_record& id) noexcept;
     void note_removal(id_record& id) noexcept;
     static void notice_removal(id_record& id) noexcept;
@@ -801,8 +803,9 @@ inline void channel_state::hold(rdma_cm_event* event, held_event& held, id_recor
     ++charged.tally(type_of(*event)).held;
     ++counts.events_held;
     held = {event, &charged, known_child};
-    if (join_record* const join = find_join(charged, *event))
-        ++join->events;
+    if (is_of_join(*event)) [[unlikely]]
+        if (join_record* const join = find_join(charged, *event))
+            ++join->events;
     if (type_of(*event) != cm_event_type::connect_request)
         return;
     if (!held.child) {
@@ -849,7 +852,9 @@ inline channel_state::fate channel_state::take_in(rdma_cm_event* event, held_eve
     id_record const* const charged = ids.find(charged_id(*event));
     if (!charged || !charged->has(id_status::dropped)) {
         hold(event, held, nullptr);
-        note(event, *held.charged);
+        if (cm_event_type const type = type_of(*event);
+            type >= cm_event_type::disconnected && type <= cm_event_type::multicast_join) [[unlikely]]
+            note(event, *held.charged);
         if (held.child)
             event->id->context = nullptr; // librdmacm hands down the listener's
         return fate::delivered;
@@ -961,24 +966,50 @@ inline void channel_state::release_event(held_event const& event) noexcept {
 inline void channel_state::ack(held_event const& event) noexcept {
     if (inherited())
         return;
+    if (is_of_join(*event.raw)) [[unlikely]]
+        ack_of_join(event);
+    else
+        ack_any(event);
+}
+
+/// With the last one of a group whose membership, or id, was dropped, it is left.
+inline void channel_state::ack_of_join(held_event const& event) noexcept {
+    id_record& id = *event.charged;
+    join_record* join;
+    {
+        std::lock_guard const lock(mutex);
+        join = find_join(id, *event.raw);
+        if (join)
+            pin_record(id); // it is needed beyond the ack
+    }
+    ack_any(event);
+    if (!join)
+        return;
+    std::error_code failure;
+    rdma_cm_id const* const raw_id = id.raw;
+    {
+        std::lock_guard const leaving(join_mutex::get());
+        std::lock_guard const lock(id.channel->mutex);
+        if (--join->events == 0 && join->dropped)
+            failure = leave_locked(*join);
+    }
+    report_failed_leave(raw_id, failure);
+    unpin(&id);
+}
+
+inline void channel_state::ack_any(held_event const& event) noexcept {
     id_record& charged = *event.charged;
     id_record* const child = event.child;
-    join_lock leaving(is_of_join(*event.raw));
     bool const abandoned = child && child->has(id_status::in_event);
     rdma_cm_id const* const child_raw = child ? child->raw : nullptr;
-    rdma_cm_id const* const charged_raw = charged.raw;
-    std::error_code failed_leave;
     bool last = false, last_of_foreign = false, last_of_child = false;
     {
         std::lock_guard const lock(mutex);
         --charged.tally(type_of(*event.raw)).held;
-        join_record* const join = find_join(charged, *event.raw);
         ::rdma_ack_cm_event(event.raw);
         ++counts.events_acked;
         --counts.events_held;
         --charged.events;
-        if (join && --join->events == 0 && join->dropped)
-            failed_leave = leave_locked(*join);
         last = unpin_record(charged);
         last_of_foreign = last && charged.has(id_status::foreign);
         if (last_of_foreign && charged.listed) { // C's id: known only while events of it are held
@@ -994,8 +1025,6 @@ inline void channel_state::ack(held_event const& event) noexcept {
                 ++counts.requests_rejected;
         }
     }
-    leaving.unlock();
-    report_failed_leave(charged_raw, failed_leave);
     if (abandoned) {
         child->channel->drop(*child);
         report({diagnostic_kind::request_rejected, "rdma_destroy_id", child_raw, {}});

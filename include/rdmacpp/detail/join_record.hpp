@@ -60,12 +60,9 @@ public:
     }
     join_lock(join_lock const&) = delete;
     join_lock& operator=(join_lock const&) = delete;
-    ~join_lock() { unlock(); }
-
-    void unlock() noexcept {
+    ~join_lock() {
         if (mutex_)
             mutex_->unlock();
-        mutex_ = nullptr;
     }
 
 private:
