@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Threads that make, use and drop ids while others get and ack events. These cases say most under ThreadSanitizer.
+#include "threads.hpp"
 #include "support.hpp"
 
 #include <atomic>
-#include <barrier>
-#include <functional>
 #include <optional>
 #include <stop_token>
 #include <thread>
@@ -144,29 +143,6 @@ void check_connections(int count) {
     CHECK(end.events_held == 0);
     CHECK(end.ids_live == 1); // the listener
     CHECK(end.ids_awaiting_ack == 0);
-}
-
-/// Threads that do something at the same moment, over and over.
-template <class... Work>
-void at_once(int rounds, std::function<void()> const& before, std::function<void()> const& after, Work const&... work) {
-    std::barrier<> start(sizeof...(Work) + 1), end(sizeof...(Work) + 1);
-    auto const repeat = [&](auto const& one) {
-        for (int i = 0; i != rounds; ++i) {
-            start.arrive_and_wait();
-            one();
-            end.arrive_and_wait();
-        }
-    };
-    std::vector<std::thread> threads;
-    (threads.emplace_back([&repeat, &work] { repeat(work); }), ...);
-    for (int i = 0; i != rounds; ++i) {
-        before();
-        start.arrive_and_wait();
-        end.arrive_and_wait();
-        after();
-    }
-    for (std::thread& each : threads)
-        each.join();
 }
 
 } // namespace
