@@ -38,6 +38,10 @@ template <>
 struct is_range<rdma::comp_channel> : std::false_type {};
 template <>
 struct is_range<rdma::comp_channel_ref> : std::false_type {};
+template <>
+struct is_range<rdma::async_channel> : std::false_type {};
+template <>
+struct is_range<rdma::polling> : std::false_type {};
 } // namespace Catch
 #endif
 

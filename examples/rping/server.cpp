@@ -2,6 +2,7 @@
 #include "connection.hpp"
 #include "rping.hpp"
 
+#include <stop_token>
 #include <unordered_map>
 
 namespace rping {

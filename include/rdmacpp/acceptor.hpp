@@ -21,7 +21,7 @@ namespace rdma::inline RDMACPP_ABI {
 /// How to accept a connection.
 struct accept_options {
     timeout limit = std::chrono::seconds(10); ///< Until ESTABLISHED.
-    detail::stop_token stop = {};             ///< A std::stop_token, where there is one: ends the wait at once.
+    any_stop_token stop = {};                 ///< A std::stop_token, where there is one: ends the wait at once.
     qp_init_attr qp = {};
     pd_ref pd = {};                   ///< Of the QP; none: the id's default one.
     conn_param param = {};            ///< With the private data.
@@ -225,7 +225,7 @@ private:
     friend class acceptor;
     template <class, bool>
     friend class event_range;
-    template <class, class>
+    template <class, class, bool>
     friend class event_source;
 
     using channel_type = detail::channel_state;
@@ -244,7 +244,7 @@ private:
     }
 
     static detail::woken receive(channel_type& channel, request& into, detail::deadline const& until,
-                                 detail::stop_token const& stop, wait_options options, std::error_code& ec) noexcept {
+                                 any_stop_token const& stop, wait_options options, std::error_code& ec) noexcept {
         for (;;) {
             detail::woken why = cm_event::receive(channel, into.event_, until, stop, options, ec);
             if (into.settles(why, ec))

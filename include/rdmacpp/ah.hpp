@@ -7,11 +7,8 @@
 #if __cplusplus >= 202002L // below, config.hpp says what to do
 
 #include "cm_event.hpp"
-#include "detail/contract.hpp"
 #include "pd.hpp"
-#include "verbs_owner.hpp"
 #include "work_completion.hpp"
-#include "work_request.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -21,11 +18,11 @@
 namespace rdma::inline RDMACPP_ABI {
 
 namespace detail {
-struct ah_node : verbs_node {
-    ah_node() noexcept
-        : verbs_node(
-              &verbs_node::last<ah_node>, [](void* p) noexcept { return ::ibv_destroy_ah(static_cast<ibv_ah*>(p)); },
-              "ibv_destroy_ah") {}
+struct ah_node : node_of<ah_node, ibv_ah> {
+    static constexpr char const* made_by = "ibv_create_ah";
+    static constexpr char const* ended_by = "ibv_destroy_ah";
+    static int end(ibv_ah* ah) noexcept { return ::ibv_destroy_ah(ah); }
+    void recall() noexcept { need_again({object()->pd}); }
 };
 } // namespace detail
 
@@ -33,10 +30,17 @@ struct ah_node : verbs_node {
 /// Post receives with room for them.
 inline constexpr std::size_t grh_size = sizeof(ibv_grh);
 
+/// A borrowed address handle. It destroys nothing and cannot turn into an owner.
+class ah_ref : public verbs_ref<ah_ref, ibv_ah> {
+public:
+    using verbs_ref::verbs_ref;
+};
+
 /// An owned address handle (ibv_create_ah): a peer that datagrams are sent to. It keeps its PD alive, and must stay
 /// until the sends that name it have completed.
-class [[nodiscard]] ah : public verbs_owner<ibv_ah, detail::ah_node> {
+class [[nodiscard]] ah : public verbs_owner<detail::ah_node, ah_ref> {
 public:
+    using verbs_owner::verbs_owner;
     /// Empty.
     ah() noexcept = default;
 
@@ -67,20 +71,12 @@ public:
         if (ec)
             detail::throw_error(ec, "ibv_create_ah_from_wc");
     }
-    /// Takes over a handle that C made, or that release() gave back. @throws rdma::error errc::null_handle,
-    /// errc::already_owned
-    ah(adopt_t, ibv_ah* raw) {
-        std::error_code ec;
-        *this = ah(adopt, raw, ec);
-        if (ec)
-            detail::throw_error(ec, "ibv_create_ah", {"adopt"});
-    }
 #endif
     /// The twins of the constructors: empty on failure.
     ah(pd_ref pd, ibv_ah_attr const& attr, std::error_code& ec) noexcept {
         ibv_ah_attr copy = attr; // C takes it by a pointer to non-const
         if (auto* const node = fresh_node(static_cast<bool>(pd), ec))
-            own(::ibv_create_ah(pd.native_handle(), &copy), node, {pd.keeper_}, ec);
+            own(::ibv_create_ah(pd.native_handle(), &copy), node, {detail::keeper(pd)}, ec);
     }
     ah(pd_ref pd, cm_event const& event, std::error_code& ec) noexcept {
         rdma_ud_param const* const peer = event ? event.ud_param() : nullptr;
@@ -99,26 +95,17 @@ public:
         ibv_grh grh;
         std::memcpy(&grh, buffer.data(), sizeof grh);
         if (auto* const node = fresh_node(static_cast<bool>(pd), ec))
-            own(::ibv_create_ah_from_wc(pd.native_handle(), &wc, &grh, port_num), node, {pd.keeper_}, ec);
+            own(::ibv_create_ah_from_wc(pd.native_handle(), &wc, &grh, port_num), node, {detail::keeper(pd)}, ec);
     }
-    ah(adopt_t, ibv_ah* raw, std::error_code& ec) noexcept {
-        take_over(raw, ec);
-        if (node_)
-            node_->need_again({raw->pd});
-    }
-
-    void swap(ah& other) noexcept { verbs_owner::swap(other); }
-    friend void swap(ah& a, ah& b) noexcept { a.swap(b); }
 };
 
-inline send_wr& send_wr::to(ah const& peer, std::uint32_t qp_num, std::uint32_t qkey) noexcept {
-    wr_.wr.ud = {peer.native_handle(), qp_num, qkey};
-    return *this;
-}
-
+static_assert(std::is_trivially_copyable_v<ah_ref>);
 static_assert(detail::move_only<ah>);
-static_assert(!detail::makes<ah, ibv_ah*>);
+static_assert(!detail::makes<ah, ah_ref> && !detail::makes<ah, ibv_ah*>);
 
 } // namespace rdma::inline RDMACPP_ABI
+
+template <>
+struct std::hash<rdma::ah_ref> : rdma::detail::ref_hash<rdma::ah_ref> {};
 
 #endif

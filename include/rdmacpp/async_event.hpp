@@ -6,25 +6,93 @@
 #include "config.hpp"
 #if __cplusplus >= 202002L // below, config.hpp says what to do
 
+#include "adopt.hpp"
 #include "context.hpp"
-#include "detail/contract.hpp"
-#include "detail/verbs_node.hpp"
 #include "qp.hpp"
+#include "wq.hpp"
 
+#include <cstdint>
 #include <string>
 #include <utility>
 
-#include <fcntl.h>
-
 namespace rdma::inline RDMACPP_ABI {
+
+/// What happened (ibv_event_type). The kernel may send types that are newer than this list.
+enum class async_event_type {
+    // of a QP
+    qp_fatal = IBV_EVENT_QP_FATAL,
+    qp_req_err = IBV_EVENT_QP_REQ_ERR,
+    qp_access_err = IBV_EVENT_QP_ACCESS_ERR,
+    comm_est = IBV_EVENT_COMM_EST, ///< Data came before the connection was ready: rdma_notify.
+    sq_drained = IBV_EVENT_SQ_DRAINED,
+    path_mig = IBV_EVENT_PATH_MIG,
+    path_mig_err = IBV_EVENT_PATH_MIG_ERR,
+    qp_last_wqe_reached = IBV_EVENT_QP_LAST_WQE_REACHED, ///< A failed QP takes no more from its SRQ.
+    // of a CQ, an SRQ, a WQ
+    cq_err = IBV_EVENT_CQ_ERR,
+    srq_err = IBV_EVENT_SRQ_ERR,
+    srq_limit_reached = IBV_EVENT_SRQ_LIMIT_REACHED,
+    wq_fatal = IBV_EVENT_WQ_FATAL,
+    // of a port
+    port_active = IBV_EVENT_PORT_ACTIVE,
+    port_err = IBV_EVENT_PORT_ERR,
+    lid_change = IBV_EVENT_LID_CHANGE,
+    pkey_change = IBV_EVENT_PKEY_CHANGE,
+    sm_change = IBV_EVENT_SM_CHANGE,
+    client_reregister = IBV_EVENT_CLIENT_REREGISTER,
+    gid_change = IBV_EVENT_GID_CHANGE,
+    // of the device
+    device_fatal = IBV_EVENT_DEVICE_FATAL,
+};
+
+/// The name of a type, as libibverbs gives it.
+inline std::string to_string(async_event_type type) { return ::ibv_event_type_str(static_cast<ibv_event_type>(type)); }
+
+/// What an asynchronous event is about.
+enum class async_event_kind { none, qp, cq, srq, wq, port, device, unknown };
+
+/// What events of a type are about; of types that this header does not know: unknown.
+constexpr async_event_kind kind(async_event_type type) noexcept {
+    using enum async_event_type;
+    switch (type) {
+    case qp_fatal:
+    case qp_req_err:
+    case qp_access_err:
+    case comm_est:
+    case sq_drained:
+    case path_mig:
+    case path_mig_err:
+    case qp_last_wqe_reached: return async_event_kind::qp;
+    case cq_err: return async_event_kind::cq;
+    case srq_err:
+    case srq_limit_reached: return async_event_kind::srq;
+    case wq_fatal: return async_event_kind::wq;
+    case port_active:
+    case port_err:
+    case lid_change:
+    case pkey_change:
+    case sm_change:
+    case client_reregister:
+    case gid_change: return async_event_kind::port;
+    case device_fatal: return async_event_kind::device;
+    }
+    return async_event_kind::unknown;
+}
 
 /// An asynchronous event of a device: owned, move-only, acked exactly once (ibv_ack_async_event).
 ///
-/// While it is held it keeps the QP, CQ or SRQ that it names alive, whose destroy would wait for the ack for ever.
+/// While it is held it keeps the QP, CQ, SRQ or WQ that it names alive, whose destroy would wait for the ack for ever.
+/// An event about an object that is not rdmacpp's passes through like any other, and pins nothing.
 class [[nodiscard]] async_event {
 public:
     /// No event.
     async_event() noexcept = default;
+    /// Takes over an event that C got: it must not ack it then.
+    async_event(adopt_t, ibv_async_event const& raw) noexcept : raw_(raw), held_(true) {
+        using found = detail::verbs_table::found;
+        if (detail::verbs_table::get().find_and_pin(element(), node_) != found::pinned)
+            node_ = nullptr;
+    }
     async_event(async_event&& other) noexcept
         : raw_(other.raw_), node_(detail::take(other.node_)), born_in_(other.born_in_),
           held_(detail::take(other.held_)) {}
@@ -45,21 +113,30 @@ public:
         detail::unpin(node);
     }
 
-    explicit operator bool() const noexcept { return held_; }
-
-    /// What happened; the kernel may send types that are newer than this header.
-    ibv_event_type type() const noexcept { return raw_.event_type; }
-
-    /// The QP it is about; empty if it is about something else.
-    qp_ref qp() const noexcept { return held_ && about_qp(raw_.event_type) ? qp_ref(raw_.element.qp) : qp_ref(); }
-
-    /// The CQ it is about; empty if it is about something else.
-    cq_ref cq() const noexcept {
-        return held_ && raw_.event_type == IBV_EVENT_CQ_ERR ? cq_ref(raw_.element.cq) : cq_ref();
+    /// Gives up the event: C must ack it (ibv_ack_async_event). What it names stays pinned until then is known, that
+    /// is, for good.
+    [[nodiscard]] ibv_async_event release() noexcept {
+        node_ = nullptr;
+        held_ = false;
+        return raw_;
     }
 
-    /// The SRQ it is about; empty if it is about something else.
-    srq_ref srq() const noexcept { return held_ && about_srq(raw_.event_type) ? srq_ref(raw_.element.srq) : srq_ref(); }
+    explicit operator bool() const noexcept { return held_; }
+
+    /// What happened.
+    async_event_type type() const noexcept { return static_cast<async_event_type>(raw_.event_type); }
+    /// What it is about; none if this is no event.
+    async_event_kind kind() const noexcept { return held_ ? rdma::kind(type()) : async_event_kind::none; }
+
+    /// The object that it is about, valid as long as the event is held; empty if it is about something else.
+    qp_ref qp() const noexcept { return kind() == async_event_kind::qp ? qp_ref(raw_.element.qp) : qp_ref(); }
+    cq_ref cq() const noexcept { return kind() == async_event_kind::cq ? cq_ref(raw_.element.cq) : cq_ref(); }
+    srq_ref srq() const noexcept { return kind() == async_event_kind::srq ? srq_ref(raw_.element.srq) : srq_ref(); }
+    wq_ref wq() const noexcept { return kind() == async_event_kind::wq ? wq_ref(raw_.element.wq) : wq_ref(); }
+    /// The port that it is about, from 1; 0 if it is about something else.
+    std::uint8_t port_num() const noexcept {
+        return kind() == async_event_kind::port ? static_cast<std::uint8_t>(raw_.element.port_num) : std::uint8_t{0};
+    }
 
     /// The C event, still to be acked by this.
     ibv_async_event const& native_handle() const noexcept { return raw_; }
@@ -72,33 +149,57 @@ public:
     friend void swap(async_event& a, async_event& b) noexcept { a.swap(b); }
 
 private:
-    friend class context_ref;
+    template <class, bool>
+    friend class event_range;
+    template <class, class, bool>
+    friend class event_source;
 
-    static bool about_qp(ibv_event_type type) noexcept {
-        switch (type) {
-        case IBV_EVENT_QP_FATAL:
-        case IBV_EVENT_QP_REQ_ERR:
-        case IBV_EVENT_QP_ACCESS_ERR:
-        case IBV_EVENT_COMM_EST:
-        case IBV_EVENT_SQ_DRAINED:
-        case IBV_EVENT_PATH_MIG:
-        case IBV_EVENT_PATH_MIG_ERR:
-        case IBV_EVENT_QP_LAST_WQE_REACHED: return true;
-        default: return false;
+    using channel_type = detail::context_node;
+    static constexpr char const* get_function = "ibv_get_async_event";
+
+    static bool try_receive(channel_type& channel, async_event& event, wait_options options,
+                            std::error_code& ec) noexcept {
+        using found = detail::verbs_table::found;
+        for (;;) {
+            ibv_async_event raw{};
+            if (::ibv_get_async_event(channel.object(), &raw) != 0) {
+                int const reason = errno;
+                if (reason == EINTR && !options.interruptible)
+                    continue;
+                if (reason == EAGAIN || reason == EWOULDBLOCK)
+                    return false;
+                ec = detail::system_error_code(reason);
+                return true;
+            }
+            async_event got;
+            got.raw_ = raw;
+            got.held_ = true;
+            if (detail::verbs_table::get().find_and_pin(got.element(), got.node_) == found::dying) {
+                got.node_ = nullptr; // its owner is gone, and its destroy waits for this: acked and swallowed
+                continue;
+            }
+            event = std::move(got);
+            return true;
         }
     }
 
-    static bool about_srq(ibv_event_type type) noexcept {
-        return type == IBV_EVENT_SRQ_ERR || type == IBV_EVENT_SRQ_LIMIT_REACHED;
+    static detail::woken receive(channel_type& channel, async_event& event, detail::deadline const& until,
+                                 any_stop_token const& stop, wait_options options, std::error_code& ec) noexcept {
+        ec.clear();
+        detail::keep const while_it_waits(&channel);
+        return detail::get_or_wait(channel.room, channel.object()->async_fd, until, stop, options, ec,
+                                   [&]() noexcept { return try_receive(channel, event, options, ec); });
     }
 
     /// The C object whose destroy waits for the ack; null for events of ports and devices.
-    static void const* element(ibv_async_event const& event) noexcept {
-        if (about_qp(event.event_type))
-            return event.element.qp;
-        if (about_srq(event.event_type))
-            return event.element.srq;
-        return event.event_type == IBV_EVENT_CQ_ERR ? event.element.cq : nullptr;
+    void const* element() const noexcept {
+        switch (rdma::kind(type())) {
+        case async_event_kind::qp: return raw_.element.qp;
+        case async_event_kind::cq: return raw_.element.cq;
+        case async_event_kind::srq: return raw_.element.srq;
+        case async_event_kind::wq: return raw_.element.wq;
+        default: return nullptr;
+        }
     }
 
     ibv_async_event raw_{};
@@ -111,44 +212,8 @@ static_assert(detail::move_only<async_event>);
 
 /// The type, as libibverbs names it.
 inline std::string to_string(async_event const& event) {
-    return event ? ::ibv_event_type_str(event.type()) : "no event";
+    return event ? to_string(event.type()) : std::string("no event");
 }
-
-inline async_event context_ref::try_get_async_event(std::error_code& ec) const noexcept {
-    ec.clear();
-    if (!raw_) {
-        ec = errc::empty_handle;
-        return {};
-    }
-    ::fcntl(raw_->async_fd, F_SETFL, ::fcntl(raw_->async_fd, F_GETFL) | O_NONBLOCK);
-    for (;;) {
-        async_event event;
-        if (::ibv_get_async_event(raw_, &event.raw_) != 0) {
-            int const reason = errno;
-            if (reason == EINTR)
-                continue;
-            if (reason != EAGAIN && reason != EWOULDBLOCK)
-                ec = detail::system_error_code(reason);
-            return {};
-        }
-        using found = detail::verbs_table::found;
-        void const* const about = async_event::element(event.raw_);
-        event.held_ = true;
-        if (!about || detail::verbs_table::get().find_and_pin(about, event.node_) != found::dying)
-            return event;
-        event.node_ = nullptr; // its owner is gone: acked and swallowed
-    }
-}
-
-#if RDMACPP_EXCEPTIONS
-inline async_event context_ref::try_get_async_event() const {
-    std::error_code ec;
-    async_event event = try_get_async_event(ec);
-    if (ec)
-        detail::throw_error(ec, "ibv_get_async_event", {device_name()});
-    return event;
-}
-#endif
 
 } // namespace rdma::inline RDMACPP_ABI
 

@@ -177,14 +177,14 @@ private:
     friend struct detail::event_access;
     template <class, bool>
     friend class event_range;
-    template <class, class>
+    template <class, class, bool>
     friend class event_source;
 
     using channel_type = detail::channel_state;
     static constexpr char const* get_function = "rdma_get_cm_event";
 
     static detail::woken receive(channel_type& channel, cm_event& event, detail::deadline const& until,
-                                 detail::stop_token const& stop, wait_options options, std::error_code& ec) noexcept {
+                                 any_stop_token const& stop, wait_options options, std::error_code& ec) noexcept {
         return channel.get(event.held_, until, stop, options, ec);
     }
     static bool try_receive(channel_type& channel, cm_event& event, wait_options options,

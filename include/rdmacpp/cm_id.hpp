@@ -115,16 +115,23 @@ public:
     // ---- What belongs to it: all borrowed, all empty before a device is bound --------------------------------------
 
     /// Its device, which belongs to librdmacm (`id->verbs`); empty for a wildcard listener.
-    context_ref verbs() const noexcept { return raw_ ? context_ref(raw_->verbs, record_) : context_ref(); }
+    context_ref verbs() const noexcept {
+        return raw_ ? detail::refs::make<context_ref>(raw_->verbs, static_cast<detail::pinnable*>(record_))
+                    : context_ref();
+    }
 
     /// Its protection domain: librdmacm's default one, or that of its QP.
     pd_ref pd() const noexcept;
 
     /// Its QP, of create_qp.
-    qp_ref qp() const noexcept { return raw_ ? qp_ref(raw_->qp) : qp_ref(); }
+    qp_ref qp() const noexcept {
+        return raw_ ? detail::refs::make<qp_ref>(raw_->qp, record_ ? record_->qp : nullptr) : qp_ref();
+    }
 
     /// Its shared receive queue, of create_srq.
-    srq_ref srq() const noexcept { return record_ && record_->srq ? srq_ref(raw_->srq, record_->srq) : srq_ref(); }
+    srq_ref srq() const noexcept {
+        return record_ && record_->srq ? detail::refs::make<srq_ref>(raw_->srq, record_->srq) : srq_ref();
+    }
 
     /// The channel its events arrive on; it changes with migrate.
     event_channel_ref channel() const noexcept { return raw_ ? event_channel_ref(raw_->channel) : event_channel_ref(); }
@@ -508,7 +515,7 @@ public:
     }
 
     /// True once a DISCONNECTED of it was got.
-    bool disconnected() const noexcept { return record_ && record_->ended.load(std::memory_order_acquire); }
+    bool disconnected() const noexcept { return record_ && record_->ended.load(detail::order::acquire); }
 
     // ---- With rdma-core 60 and newer; elsewhere these do not exist -------------------------------------------------
 
@@ -577,11 +584,10 @@ private:
     cm_id(rdma_cm_id* raw, detail::id_record* record) noexcept : cm_id_base(raw), record_(record) {}
 
     static cq_ref view(detail::cq_node* node) noexcept {
-        return node ? cq_ref(static_cast<ibv_cq*>(node->raw), node) : cq_ref();
+        return node ? detail::refs::make<cq_ref>(node->object(), node) : cq_ref();
     }
     static comp_channel_ref view_channel(detail::cq_node* node) noexcept {
-        return node ? comp_channel_ref(static_cast<ibv_comp_channel*>(node->channel->raw), node->channel)
-                    : comp_channel_ref();
+        return node ? detail::refs::make<comp_channel_ref>(node->channel->object(), node->channel) : comp_channel_ref();
     }
 
     /// Whether C may be called: the handle is not empty, and, where librdmacm would look at it, there is a device.
@@ -713,7 +719,7 @@ inline pd_ref cm_id::pd() const noexcept {
     if (!raw_ || !raw_->pd)
         return {};
     bool const users = record_->qp && raw_->pd != record_->default_pd && record_->qp->needs[0];
-    return {raw_->pd, users ? record_->qp->needs[0] : record_};
+    return detail::refs::make<pd_ref>(raw_->pd, users ? record_->qp->needs[0] : record_);
 }
 
 inline void cm_id::bind(address const& local, std::error_code& ec) noexcept {
@@ -763,7 +769,7 @@ inline void cm_id::connect(conn_param const& param, std::error_code& ec) noexcep
         return;
     rdma_conn_param c = detail::to_c(param);
     record_->request.store(detail::request_state::none);
-    record_->active.store(true, std::memory_order_relaxed);
+    record_->active.store(true, detail::order::relaxed);
     ec = detail::check_errno(::rdma_connect(raw_, &c));
 }
 
@@ -782,7 +788,7 @@ inline void cm_id::accept(conn_param const& param, std::error_code& ec) noexcept
     if (!ready(ec, true) || (ec = detail::check(param, raw_->verbs)) || !decide(ec))
         return;
     rdma_conn_param c = detail::to_c(param);
-    record_->active.store(true, std::memory_order_relaxed);
+    record_->active.store(true, detail::order::relaxed);
     ec = detail::check_errno(::rdma_accept(raw_, &c));
 }
 
@@ -930,7 +936,9 @@ inline qp_cap cm_id::create_qp(pd_ref protection, qp_init_attr const& attr, std:
         destroy_leftovers();
         return {};
     }
-    nodes.hook(*record_, before, {protection.keeper_, attr.send_cq.node_, attr.recv_cq.node_, attr.srq.node_, nullptr});
+    nodes.hook(*record_, before,
+               {detail::keeper(protection), detail::keeper(attr.send_cq), detail::keeper(attr.recv_cq),
+                detail::keeper(attr.srq), nullptr});
     return detail::from_c(c.cap);
 }
 
@@ -949,7 +957,8 @@ inline qp_cap cm_id::create_qp_ex(pd_ref protection, qp_init_attr_ex const& attr
         return {};
     }
     nodes.hook(*record_, before,
-               {protection.keeper_, basic.send_cq.node_, basic.recv_cq.node_, basic.srq.node_, attr.xrcd.node_});
+               {detail::keeper(protection), detail::keeper(basic.send_cq), detail::keeper(basic.recv_cq),
+                detail::keeper(basic.srq), detail::keeper(attr.xrcd)});
     return detail::from_c(c.cap);
 }
 
@@ -971,7 +980,7 @@ inline srq_init_attr cm_id::create_srq(pd_ref protection, srq_init_attr const& a
     ec = detail::check_errno(::rdma_create_srq(raw_, protection.native_handle(), &c));
     if (ec)
         return {};
-    nodes.hook(*record_, {protection.keeper_, nullptr, nullptr, nullptr, nullptr});
+    nodes.hook(*record_, {detail::keeper(protection), nullptr, nullptr, nullptr, nullptr});
     return {c.attr.max_wr, c.attr.max_sge, c.attr.srq_limit, attr.user_context};
 }
 
@@ -986,7 +995,8 @@ inline srq_init_attr cm_id::create_srq_ex(pd_ref protection, srq_init_attr_ex co
     ec = detail::check_errno(::rdma_create_srq_ex(raw_, &c));
     if (ec)
         return {};
-    nodes.hook(*record_, {protection.keeper_, nullptr, attr.cq.node_, nullptr, attr.xrcd.node_});
+    nodes.hook(*record_,
+               {detail::keeper(protection), nullptr, detail::keeper(attr.cq), nullptr, detail::keeper(attr.xrcd)});
     return {c.attr.max_wr, c.attr.max_sge, c.attr.srq_limit, attr.attr.user_context};
 }
 

@@ -8,47 +8,30 @@
 
 #include "context.hpp"
 #include "cq_event.hpp"
-#include "detail/contract.hpp"
 #include "event_source.hpp"
-#include "verbs_owner.hpp"
 
 #include <type_traits>
-
-#include <fcntl.h>
 
 namespace rdma::inline RDMACPP_ABI {
 
 /// A borrowed completion channel: of a comp_channel, or one that librdmacm made for an id. It cannot turn into an
 /// owner.
-class comp_channel_ref : public event_source<comp_channel_ref, cq_event> {
+class comp_channel_ref : public verbs_ref<comp_channel_ref, ibv_comp_channel, detail::comp_channel_node>,
+                         public event_source<comp_channel_ref, cq_event, true> {
 public:
-    comp_channel_ref() noexcept = default;
-
-    /// The C channel; null when empty.
-    ibv_comp_channel* native_handle() const noexcept { return raw_; }
-    explicit operator bool() const noexcept { return raw_ != nullptr; }
+    using verbs_ref::verbs_ref;
 
     /// The descriptor, for an event loop: readable when there may be an event. -1 when empty.
     int fd() const noexcept { return raw_ ? raw_->fd : -1; }
 
-    friend bool operator==(comp_channel_ref a, comp_channel_ref b) noexcept { return a.raw_ == b.raw_; }
-
 private:
-    friend class comp_channel;
-    friend class cq;
-    friend class cm_id;
-    friend class event_source<comp_channel_ref, cq_event>;
-
-    comp_channel_ref(ibv_comp_channel* raw, detail::comp_channel_node* node) noexcept : raw_(raw), node_(node) {}
-    detail::comp_channel_node* channel() const noexcept { return node_; }
-
-    ibv_comp_channel* raw_ = nullptr;
-    detail::comp_channel_node* node_ = nullptr;
+    friend class event_source<comp_channel_ref, cq_event, true>;
+    detail::comp_channel_node* channel() const noexcept { return keeper_; }
 };
 
 /// An owned completion channel (ibv_create_comp_channel), always non-blocking. Its events are got as those of an
 /// event_channel are: see event_source.
-class [[nodiscard]] comp_channel : public verbs_owner<ibv_comp_channel, detail::comp_channel_node>,
+class [[nodiscard]] comp_channel : public verbs_owner<detail::comp_channel_node, comp_channel_ref>,
                                    public event_source<comp_channel, cq_event> {
 public:
     /// Empty.
@@ -86,37 +69,30 @@ public:
     /// The twin of the creating constructor: empty on failure.
     comp_channel(context_ref context, std::error_code& ec) noexcept {
         if (auto* const node = fresh_node(static_cast<bool>(context), ec))
-            own(::ibv_create_comp_channel(context.native_handle()), node, {context.id_}, ec);
-        set_flags(O_NONBLOCK, 0);
+            own(::ibv_create_comp_channel(context.native_handle()), node, {detail::keeper(context)}, ec);
+        if (node_)
+            node_->never_block();
     }
     /// The twin of the adopting constructor: empty on failure.
-    comp_channel(adopt_t, ibv_comp_channel* raw, std::error_code& ec) noexcept {
-        take_over(raw, ec);
-        set_flags(O_NONBLOCK, 0);
+    comp_channel(adopt_t, ibv_comp_channel* raw, std::error_code& ec) noexcept : verbs_owner(adopt, raw, ec) {
+        if (node_)
+            node_->never_block();
     }
 
     /// Gives the C channel back, blocking as C made it.
     [[nodiscard]] ibv_comp_channel* release() noexcept {
-        set_flags(0, O_NONBLOCK);
+        // A forked child shares the description with its parent.
+        if (node_ && !node_->inherited() && node_->nonblocking.exchange(false, detail::order::relaxed))
+            ::fcntl(raw_->fd, F_SETFL, ::fcntl(raw_->fd, F_GETFL) & ~O_NONBLOCK);
         return verbs_owner::release();
     }
 
-    operator comp_channel_ref() const& noexcept { return {raw_, node_}; }
-    operator comp_channel_ref() const&& = delete;
-
     /// The descriptor, for an event loop: readable when there may be an event. -1 when empty.
     int fd() const noexcept { return raw_ ? raw_->fd : -1; }
-    void swap(comp_channel& other) noexcept { verbs_owner::swap(other); }
-    friend void swap(comp_channel& a, comp_channel& b) noexcept { a.swap(b); }
 
 private:
     friend class event_source<comp_channel, cq_event>;
     detail::comp_channel_node* channel() const noexcept { return node_; }
-
-    void set_flags(int set, int clear) const noexcept {
-        if (raw_ && node_ && !node_->inherited()) // a forked child shares the description with its parent
-            ::fcntl(raw_->fd, F_SETFL, (::fcntl(raw_->fd, F_GETFL) | set) & ~clear);
-    }
 };
 
 static_assert(std::is_trivially_copyable_v<comp_channel_ref>);
@@ -126,10 +102,6 @@ static_assert(!detail::makes<comp_channel, comp_channel_ref> && !detail::makes<c
 } // namespace rdma::inline RDMACPP_ABI
 
 template <>
-struct std::hash<rdma::comp_channel_ref> {
-    std::size_t operator()(rdma::comp_channel_ref handle) const noexcept {
-        return std::hash<void const*>()(handle.native_handle());
-    }
-};
+struct std::hash<rdma::comp_channel_ref> : rdma::detail::ref_hash<rdma::comp_channel_ref> {};
 
 #endif

@@ -87,7 +87,7 @@ private:
 /// How to connect.
 struct connect_options {
     timeout limit = std::chrono::seconds(10); ///< For all steps together.
-    detail::stop_token stop = {};             ///< A std::stop_token, where there is one: ends the call at once.
+    any_stop_token stop = {};                 ///< A std::stop_token, where there is one: ends the call at once.
     address local = {};                       ///< The local address to use; none: the system chooses.
     rdma::port_space port_space = rdma::port_space::tcp;
     qp_init_attr qp = {};

@@ -8,49 +8,40 @@
 
 #include "comp_channel.hpp"
 #include "context.hpp"
-#include "detail/contract.hpp"
-#include "verbs_owner.hpp"
 #include "work_completion.hpp"
 
+#include <cstdint>
 #include <new>
+#include <optional>
 #include <span>
 #include <type_traits>
 
 namespace rdma::inline RDMACPP_ABI {
 
+class cq_ref;
+
 namespace detail {
 
-/// Drains, arms, drains again, and only then waits. @param function the last C function that was called
-/// @return how many completions there are; none when it took too long, or was stopped
-inline std::size_t wait_for_completions(ibv_cq* cq, comp_channel_node* channel, work_completion* into, std::size_t most,
-                                        deadline const& until, stop_token const& stop, wait_options options,
-                                        std::error_code& ec, char const*& function) noexcept {
-    ec.clear();
-    if (!cq)
-        ec = errc::empty_handle;
-    else if (most == 0 || !channel)
-        ec = system_error_code(EINVAL);
-    for (bool armed = false; !ec; armed = !armed) {
-        function = "ibv_poll_cq";
-        int const n = ::ibv_poll_cq(cq, static_cast<int>(most), reinterpret_cast<ibv_wc*>(into));
-        if (n > 0)
-            return static_cast<std::size_t>(n);
-        if (n < 0) {
-            ec = errc::poll_failed;
-            return 0;
-        }
-        if (!armed) { // what came between this poll and the arming raises no event: hence a second one
-            function = "ibv_req_notify_cq";
-            ec = check_returned(::ibv_req_notify_cq(cq, 0));
-            continue;
-        }
-        function = "ibv_get_cq_event";
-        cq_event event;
-        if (cq_event::receive(*channel, event, until, stop, options, ec) != woken::ready)
-            return 0;
-    }
-    return 0;
-}
+/// Waiting for completions without losing a wake-up: drains, arms, drains again, and only then waits. Used by
+/// everything that waits for completions.
+struct completion_wait {
+    deadline until = deadline::never();
+    any_stop_token stop = {};
+    wait_options options = {};
+    char const* function = "ibv_get_cq_event"; // the last C function that was called
+    std::size_t first = 0;                     // where to begin; then, whose completions were found
+
+    /// @param cqs `count` of them, all of one channel
+    /// @return how many completions there are; none when it took too long, or was stopped
+    std::size_t run(cq_ref const* cqs, std::size_t count, std::span<work_completion> into,
+                    std::error_code& ec) noexcept;
+
+private:
+    std::size_t drain(cq_ref const* cqs, std::size_t count, std::span<work_completion> into,
+                      std::error_code& ec) noexcept;
+    void arm(cq_ref const* cqs, std::size_t count, std::error_code& ec) noexcept;
+    static void leave_armed(cq_ref const* cqs, std::size_t count) noexcept;
+};
 
 } // namespace detail
 
@@ -85,14 +76,14 @@ public:
     std::span<work_completion> poll(std::span<work_completion> into) const {
         int const n = poll(into, std::nothrow);
         if (n < 0) [[unlikely]]
-            detail::throw_error(errc::poll_failed, "ibv_poll_cq");
+            detail::throw_poll_failed();
         return into.first(static_cast<std::size_t>(n));
     }
 
     /// Arms the CQ. @throws rdma::error the errno of ibv_req_notify_cq
     void req_notify(bool solicited_only = false) const {
-        if (int const e = static_cast<int>(req_notify(solicited_only, std::nothrow)); e != 0) [[unlikely]]
-            detail::throw_error(detail::system_error_code(e), "ibv_req_notify_cq");
+        if (std::errc const e = req_notify(solicited_only, std::nothrow); e != std::errc{}) [[unlikely]]
+            detail::throw_returned(e, "ibv_req_notify_cq");
     }
 
     /// Waits until there are completions: drains, arms, drains again, and only then waits on the CQ's channel, so that
@@ -109,15 +100,60 @@ public:
                                         wait_options options = {}) const {
         return waited(into, detail::deadline::after(span), {}, options);
     }
-#if defined(__cpp_lib_jthread)
     /// Waits for completions until stop is requested. @return what was filled, empty when stopped
     /// @throws rdma::error
-    std::span<work_completion> wait(std::span<work_completion> into, std::stop_token const& stop,
+    std::span<work_completion> wait(std::span<work_completion> into, any_stop_token const& stop,
                                     wait_options options = {}) const {
         return waited(into, detail::deadline::never(), stop, options);
     }
 #endif
+    /// Changes how many completions it can hold (ibv_resize_cq); those in it stay. The device may give more.
+    void resize(int cqe, std::error_code& ec) const noexcept {
+        ec = raw() ? detail::check_returned(::ibv_resize_cq(raw(), cqe)) : std::error_code(errc::empty_handle);
+    }
+    /// Raises an event only after so many completions, or so long after the first (ibv_modify_cq).
+    /// @param period in microseconds
+    void moderate(std::uint16_t count, std::uint16_t period, std::error_code& ec) const noexcept {
+        ibv_modify_cq_attr attr{IBV_CQ_ATTR_MODERATE, {count, period}};
+        ec = raw() ? detail::check_returned(::ibv_modify_cq(raw(), &attr)) : std::error_code(errc::empty_handle);
+    }
+#if RDMACPP_EXCEPTIONS
+    /// The throwing forms. @throws rdma::error the errno of ibv_resize_cq, of ibv_modify_cq
+    void resize(int cqe) const {
+        std::error_code ec;
+        resize(cqe, ec);
+        if (ec)
+            detail::throw_error(ec, "ibv_resize_cq", {std::to_string(cqe), " entries"});
+    }
+    void moderate(std::uint16_t count, std::uint16_t period) const {
+        std::error_code ec;
+        moderate(count, period, ec);
+        if (ec)
+            detail::throw_error(ec, "ibv_modify_cq");
+    }
 #endif
+
+    /// Waits for one completion; none when it took too long.
+    std::optional<work_completion> wait_one(timeout span, std::error_code& ec) const noexcept {
+        work_completion one;
+        return wait_for({&one, 1}, span, ec).empty() ? std::nullopt : std::optional(one);
+    }
+#if RDMACPP_EXCEPTIONS
+    /// Waits for one completion, as long as it takes. @throws rdma::error as wait; errc::empty_handle if the channel
+    /// object is gone
+    work_completion wait_one() const {
+        work_completion one;
+        if (wait({&one, 1}).empty())
+            detail::throw_error(errc::empty_handle, "ibv_get_cq_event");
+        return one;
+    }
+    /// The same, at most this long: none when it took too long. @throws rdma::error
+    std::optional<work_completion> wait_one(timeout span) const {
+        work_completion one;
+        return wait_for({&one, 1}, span).empty() ? std::nullopt : std::optional(one);
+    }
+#endif
+
     /// The twins of wait and wait_for.
     std::span<work_completion> wait(std::span<work_completion> into, std::error_code& ec) const noexcept {
         return wait(into, wait_options{}, ec);
@@ -134,73 +170,128 @@ public:
                                         std::error_code& ec) const noexcept {
         return wait_until(into, detail::deadline::after(span), {}, options, ec);
     }
-#if defined(__cpp_lib_jthread)
-    std::span<work_completion> wait(std::span<work_completion> into, std::stop_token const& stop,
+    std::span<work_completion> wait(std::span<work_completion> into, any_stop_token const& stop,
                                     std::error_code& ec) const noexcept {
         return wait(into, stop, {}, ec);
     }
-    std::span<work_completion> wait(std::span<work_completion> into, std::stop_token const& stop, wait_options options,
+    std::span<work_completion> wait(std::span<work_completion> into, any_stop_token const& stop, wait_options options,
                                     std::error_code& ec) const noexcept {
         return wait_until(into, detail::deadline::never(), stop, options, ec);
     }
-#endif
 
 private:
     ibv_cq* raw() const noexcept { return static_cast<Handle const*>(this)->native_handle(); }
-    detail::comp_channel_node* channel() const noexcept { return static_cast<Handle const*>(this)->channel(); }
 
     std::span<work_completion> wait_until(std::span<work_completion> into, detail::deadline const& until,
-                                          detail::stop_token const& stop, wait_options options,
+                                          any_stop_token const& stop, wait_options options,
                                           std::error_code& ec) const noexcept {
-        char const* function = nullptr;
-        return into.first(detail::wait_for_completions(raw(), channel(), into.data(), into.size(), until, stop, options,
-                                                       ec, function));
+        detail::completion_wait waiting{until, stop, options};
+        auto const self = detail::refs::make<cq_ref>(raw(), static_cast<Handle const*>(this)->node());
+        return into.first(waiting.run(&self, 1, into, ec));
     }
 
 #if RDMACPP_EXCEPTIONS
     std::span<work_completion> waited(std::span<work_completion> into, detail::deadline const& until,
-                                      detail::stop_token const& stop, wait_options options) const {
+                                      any_stop_token const& stop, wait_options options) const {
         std::error_code ec;
-        char const* function = "ibv_get_cq_event";
-        std::size_t const n = detail::wait_for_completions(raw(), channel(), into.data(), into.size(), until, stop,
-                                                           options, ec, function);
+        detail::completion_wait waiting{until, stop, options};
+        auto const self = detail::refs::make<cq_ref>(raw(), static_cast<Handle const*>(this)->node());
+        std::size_t const n = waiting.run(&self, 1, into, ec);
         if (ec)
-            detail::throw_error(ec, function);
+            detail::throw_error(ec, waiting.function);
         return into.first(n);
     }
 #endif
 };
 
 /// A borrowed completion queue: of a cq, or one that librdmacm made for an id. It cannot turn into an owner.
-class cq_ref : public completion_source<cq_ref> {
+class cq_ref : public verbs_ref<cq_ref, ibv_cq, detail::cq_node>, public completion_source<cq_ref> {
 public:
-    cq_ref() noexcept = default;
-    /// Borrows a CQ of C's, which must outlive the QPs that are made with it.
-    cq_ref(ibv_cq* raw) noexcept : raw_(raw) {} // NOLINT: a reference to it is no more than the pointer
-
-    /// The C completion queue; null when empty.
-    ibv_cq* native_handle() const noexcept { return raw_; }
-    explicit operator bool() const noexcept { return raw_ != nullptr; }
-
-    friend bool operator==(cq_ref a, cq_ref b) noexcept { return a.raw_ == b.raw_; }
+    using verbs_ref::verbs_ref;
 
 private:
-    friend class cq;
-    friend class cm_id;
-    friend class endpoint;
-    friend class qp;
     friend class completion_source<cq_ref>;
-
-    cq_ref(ibv_cq* raw, detail::cq_node* node) noexcept : raw_(raw), node_(node) {}
-    detail::comp_channel_node* channel() const noexcept { return node_ ? node_->channel : nullptr; }
-
-    ibv_cq* raw_ = nullptr;
-    detail::cq_node* node_ = nullptr;
+    detail::cq_node* node() const noexcept { return keeper_; }
 };
 
+namespace detail {
+
+inline std::size_t completion_wait::run(cq_ref const* cqs, std::size_t count, std::span<work_completion> into,
+                                        std::error_code& ec) noexcept {
+    ec.clear();
+    comp_channel_node* const channel = count != 0 && keeper(cqs[0]) ? keeper(cqs[0])->channel : nullptr;
+    if (count != 0 && !cqs[0])
+        ec = errc::empty_handle;
+    else if (into.empty() || !channel)
+        ec = system_error_code(EINVAL);
+    for (std::size_t i = 1; i < count && !ec; ++i)
+        if (!keeper(cqs[i]) || keeper(cqs[i])->channel != channel)
+            ec = system_error_code(EINVAL);
+    for (bool armed = false; !ec; armed = !armed) {
+        if (std::size_t const n = drain(cqs, count, into, ec)) {
+            if (armed)
+                leave_armed(cqs, count);
+            return n;
+        }
+        if (ec)
+            break;
+        if (!armed) { // what came between the poll and the arming raises no event: hence a second poll
+            arm(cqs, count, ec);
+            continue;
+        }
+        function = cq_event::get_function;
+        cq_event event;
+        if (cq_event::wait_and_receive(*channel, event, until, stop, options, ec) != woken::ready) {
+            leave_armed(cqs, count);
+            break;
+        }
+    }
+    return 0;
+}
+
+/// What is armed raises an event that nobody waits for any more: to be taken off before it is armed again.
+inline void completion_wait::leave_armed(cq_ref const* cqs, std::size_t count) noexcept {
+    for (std::size_t i = 0; i != count; ++i)
+        keeper(cqs[i])->event_due.store(true, order::relaxed);
+}
+
+inline std::size_t completion_wait::drain(cq_ref const* cqs, std::size_t count, std::span<work_completion> into,
+                                          std::error_code& ec) noexcept {
+    function = "ibv_poll_cq";
+    for (std::size_t i = 0; i != count; ++i) {
+        std::size_t const at = first + i < count ? first + i : first + i - count;
+        int const n = cqs[at].poll(into, std::nothrow);
+        if (n == 0)
+            continue;
+        first = at;
+        if (n < 0)
+            ec = errc::poll_failed;
+        return n > 0 ? static_cast<std::size_t>(n) : 0;
+    }
+    return 0;
+}
+
+inline void completion_wait::arm(cq_ref const* cqs, std::size_t count, std::error_code& ec) noexcept {
+    for (std::size_t i = 0; i != count && !ec; ++i) {
+        cq_node& node = *keeper(cqs[i]);
+        if (node.event_due.exchange(false, order::relaxed)) {
+            function = cq_event::get_function;
+            cq_event old;
+            while (cq_event::try_receive(*node.channel, old, {}, ec) && !ec)
+                old.ack();
+        }
+        function = "ibv_req_notify_cq";
+        if (!ec)
+            ec = check_returned(::ibv_req_notify_cq(cqs[i].native_handle(), 0));
+    }
+}
+
+} // namespace detail
+
 /// An owned completion queue (ibv_create_cq). It keeps its completion channel alive, and QPs keep it alive.
-class [[nodiscard]] cq : public verbs_owner<ibv_cq, detail::cq_node>, public completion_source<cq> {
+class [[nodiscard]] cq : public verbs_owner<detail::cq_node, cq_ref>, public completion_source<cq> {
 public:
+    using verbs_owner::verbs_owner;
     /// Empty.
     cq() noexcept = default;
 
@@ -219,15 +310,6 @@ public:
         if (ec)
             detail::throw_error(ec, "ibv_create_cq", {std::to_string(cqe), " entries"});
     }
-    /// Takes over a CQ that C made, or that release() gave back. It can be polled, and waited for if its channel is
-    /// ours.
-    /// @throws rdma::error errc::null_handle, errc::already_owned
-    cq(adopt_t, ibv_cq* raw) {
-        std::error_code ec;
-        *this = cq(adopt, raw, ec);
-        if (ec)
-            detail::throw_error(ec, "ibv_create_cq", {"adopt"});
-    }
 #endif
     /// The twins of the creating constructor: empty on failure.
     cq(context_ref context, int cqe, std::error_code& ec) noexcept : cq(context, cqe, {}, nullptr, 0, ec) {}
@@ -237,17 +319,14 @@ public:
        std::error_code& ec) noexcept {
         if (auto* const node = fresh_node(static_cast<bool>(context), ec))
             own(::ibv_create_cq(context.native_handle(), cqe, user_context, channel.native_handle(), comp_vector), node,
-                {channel.node_, context.id_}, ec);
+                {detail::keeper(channel), detail::keeper(context)}, ec);
         if (node_)
-            node_->channel = channel.node_;
+            node_->channel = detail::keeper(channel);
     }
-    /// The twin of the adopting constructor: empty on failure.
-    cq(adopt_t, ibv_cq* raw, std::error_code& ec) noexcept {
-        take_over(raw, ec);
-        if (!node_)
-            return;
-        node_->need_again({raw->channel});
-        node_->channel = static_cast<detail::comp_channel_node*>(node_->needs[0]);
+    /// Tells C of that many acks of its events at once, 32 by default: each time costs a mutex. 1: of each at once.
+    void ack_batch(std::uint32_t events) noexcept {
+        if (node_)
+            node_->batch.store(events, detail::order::relaxed);
     }
 
     /// Gives the C CQ back. C is told of the acks it was not told of yet (ibv_ack_cq_events): it could not destroy it
@@ -258,14 +337,9 @@ public:
         return verbs_owner::release();
     }
 
-    operator cq_ref() const& noexcept { return {raw_, node_}; }
-    operator cq_ref() const&& = delete;
-    void swap(cq& other) noexcept { verbs_owner::swap(other); }
-    friend void swap(cq& a, cq& b) noexcept { a.swap(b); }
-
 private:
     friend class completion_source<cq>;
-    detail::comp_channel_node* channel() const noexcept { return node_ ? node_->channel : nullptr; }
+    detail::cq_node* node() const noexcept { return node_; }
 };
 
 static_assert(std::is_trivially_copyable_v<cq_ref>);
@@ -275,10 +349,6 @@ static_assert(!detail::makes<cq, cq_ref> && !detail::makes<cq, ibv_cq*>);
 } // namespace rdma::inline RDMACPP_ABI
 
 template <>
-struct std::hash<rdma::cq_ref> {
-    std::size_t operator()(rdma::cq_ref handle) const noexcept {
-        return std::hash<void const*>()(handle.native_handle());
-    }
-};
+struct std::hash<rdma::cq_ref> : rdma::detail::ref_hash<rdma::cq_ref> {};
 
 #endif

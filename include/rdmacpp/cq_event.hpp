@@ -15,11 +15,8 @@
 
 namespace rdma::inline RDMACPP_ABI {
 
-class work_completion;
-
 namespace detail {
-std::size_t wait_for_completions(ibv_cq*, comp_channel_node*, work_completion*, std::size_t, deadline const&,
-                                 stop_token const&, wait_options, std::error_code&, char const*&) noexcept;
+struct completion_wait;
 }
 
 /// The news that a CQ which was armed has a completion: owned, move-only, acked exactly once.
@@ -30,6 +27,11 @@ class [[nodiscard]] cq_event {
 public:
     /// No event.
     cq_event() noexcept = default;
+    /// Takes over an event that C got: it must not ack it then.
+    cq_event(adopt_t, ibv_cq* raw) noexcept : cq_(raw) {
+        if (detail::verbs_table::get().find_and_pin(raw, node_) != detail::verbs_table::found::pinned)
+            node_ = nullptr;
+    }
     cq_event(cq_event&& other) noexcept
         : cq_(detail::take(other.cq_)), node_(detail::take(other.node_)), born_in_(other.born_in_) {}
     /// Acks the event held before, at once.
@@ -75,12 +77,10 @@ public:
     void* cq_context() const noexcept { return cq_ ? cq_->cq_context : nullptr; }
 
 private:
-    friend std::size_t detail::wait_for_completions(ibv_cq*, detail::comp_channel_node*, work_completion*, std::size_t,
-                                                    detail::deadline const&, detail::stop_token const&, wait_options,
-                                                    std::error_code&, char const*&) noexcept;
+    friend struct detail::completion_wait;
     template <class, bool>
     friend class event_range;
-    template <class, class>
+    template <class, class, bool>
     friend class event_source;
 
     using channel_type = detail::comp_channel_node;
@@ -89,6 +89,7 @@ private:
     static bool try_receive(channel_type& channel, cq_event& event, wait_options options,
                             std::error_code& ec) noexcept {
         using found = detail::verbs_table::found;
+        channel.never_block();
         for (;;) {
             ibv_cq* cq = nullptr;
             void* context = nullptr;
@@ -114,10 +115,23 @@ private:
     }
 
     static detail::woken receive(channel_type& channel, cq_event& event, detail::deadline const& until,
-                                 detail::stop_token const& stop, wait_options options, std::error_code& ec) noexcept {
+                                 any_stop_token const& stop, wait_options options, std::error_code& ec) noexcept {
         ec.clear();
+        detail::keep const while_it_waits(&channel);
         return detail::get_or_wait(channel.room, static_cast<ibv_comp_channel*>(channel.raw)->fd, until, stop, options,
                                    ec, [&]() noexcept { return try_receive(channel, event, options, ec); });
+    }
+
+    /// The same after the channel was waited for: who has just armed and found nothing will hardly find an event yet.
+    static detail::woken wait_and_receive(channel_type& channel, cq_event& event, detail::deadline const& until,
+                                          any_stop_token const& stop, wait_options options,
+                                          std::error_code& ec) noexcept {
+        ec.clear();
+        channel.never_block();
+        detail::keep const while_it_waits(&channel);
+        int const fd = static_cast<ibv_comp_channel*>(channel.raw)->fd;
+        detail::woken const why = channel.room.wait(fd, until, stop, options, ec);
+        return why == detail::woken::ready ? receive(channel, event, until, stop, options, ec) : why;
     }
 
     ibv_cq* cq_ = nullptr;

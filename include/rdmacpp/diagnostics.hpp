@@ -7,7 +7,8 @@
 #include "config.hpp"
 #if __cplusplus >= 202002L // below, config.hpp says what to do
 
-#include <atomic>
+#include "detail/atomic.hpp"
+
 #include <cstdio>
 #include <system_error>
 
@@ -42,13 +43,13 @@ namespace detail {
 
 /// One hook per process, also across shared objects with hidden visibility.
 struct RDMACPP_EXPORT diagnostic_hook {
-    static std::atomic<diagnostic_handler>& get() noexcept {
-        static std::atomic<diagnostic_handler> handler{&print_failed_destroys};
+    static detail::atomic<diagnostic_handler>& get() noexcept {
+        static detail::atomic<diagnostic_handler> handler{&print_failed_destroys};
         return handler;
     }
 };
 
-inline void report(diagnostic const& d) noexcept { diagnostic_hook::get().load(std::memory_order_acquire)(d); }
+inline void report(diagnostic const& d) noexcept { diagnostic_hook::get().load(detail::order::acquire)(d); }
 
 inline void report_failed_destroy(char const* function, void const* object, int error) noexcept {
     report({diagnostic_kind::destroy_failed, function, object, {error, std::system_category()}});
@@ -60,8 +61,7 @@ inline void report_failed_destroy(char const* function, void const* object, int 
 /// @param handler the new hook; null restores the default (print_failed_destroys).
 /// @note Any thread may call it at any time; a message under way may still reach the old hook.
 inline diagnostic_handler set_diagnostic_handler(diagnostic_handler handler) noexcept {
-    return detail::diagnostic_hook::get().exchange(handler ? handler : &print_failed_destroys,
-                                                   std::memory_order_acq_rel);
+    return detail::diagnostic_hook::get().exchange(handler ? handler : &print_failed_destroys, detail::order::acq_rel);
 }
 
 } // namespace rdma::inline RDMACPP_ABI

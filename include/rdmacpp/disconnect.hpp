@@ -51,7 +51,7 @@ inline void disconnect_alone(event_channel const& channel, cm_id& id, limits con
 /// the peer, and waits for nobody.
 /// @throws rdma::error std::errc::timed_out: the connection is being ended all the same; std::errc::operation_canceled;
 /// std::errc::resource_deadlock_would_occur while events of it are held; EINVAL if it was never connected
-inline void disconnect(cm_id& id, timeout limit, detail::stop_token const& stop, std::error_code& ec) noexcept {
+inline void disconnect(cm_id& id, timeout limit, any_stop_token const& stop, std::error_code& ec) noexcept {
     ec.clear();
     if (!id)
         ec = errc::empty_handle;
@@ -77,7 +77,7 @@ inline void disconnect(cm_id& id, std::error_code& ec) noexcept { disconnect(id,
 
 #if RDMACPP_EXCEPTIONS
 /// The throwing form.
-inline void disconnect(cm_id& id, timeout limit = std::chrono::seconds(10), detail::stop_token const& stop = {}) {
+inline void disconnect(cm_id& id, timeout limit = std::chrono::seconds(10), any_stop_token const& stop = {}) {
     std::error_code ec;
     disconnect(id, limit, stop, ec);
     if (ec)

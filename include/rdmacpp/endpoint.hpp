@@ -232,13 +232,11 @@ private:
     char const* begin(addrinfo_ref info, detail::limits const& within, std::error_code& ec) noexcept;
 
     static work_completion get_comp(cq_ref cq, timeout limit, std::error_code& ec) noexcept {
-        work_completion done;
-        char const* function = nullptr;
-        if (detail::wait_for_completions(cq.raw_, cq.channel(), &done, 1, detail::deadline::after(limit), {}, {}, ec,
-                                         function) == 0 &&
-            !ec)
+        work_completion done[] = {work_completion(ibv_wc{})};
+        detail::completion_wait waiting{detail::deadline::after(limit)};
+        if (waiting.run(&cq, 1, done, ec) == 0 && !ec)
             ec = detail::system_error_code(ETIMEDOUT);
-        return done;
+        return done[0];
     }
 
 #if RDMACPP_EXCEPTIONS
@@ -298,8 +296,8 @@ inline char const* endpoint::open(addrinfo_ref info, qp_init_attr const& qp, pd_
         for_requests_ = {true,
                          qp,
                          pd,
-                         {detail::keep(pd.keeper_), detail::keep(qp.send_cq.node_), detail::keep(qp.recv_cq.node_),
-                          detail::keep(qp.srq.node_)}};
+                         {detail::keep(detail::keeper(pd)), detail::keep(detail::keeper(qp.send_cq)),
+                          detail::keep(detail::keeper(qp.recv_cq)), detail::keep(detail::keeper(qp.srq))}};
         return function;
     }
     id_.create_qp(pd, qp, ec);

@@ -257,7 +257,7 @@ private:
         std::string text = detail::concat({function, "(", arguments, "): ", code.message()});
         if (char const* const advice = hinted ? hint(code, function) : nullptr)
             text.append(detail::concat({"; ", advice}));
-        if (code == std::errc::not_enough_memory && (function == "ibv_reg_mr" || function == "ibv_create_cq"))
+        if (code == std::errc::not_enough_memory && pins_memory(function))
             text += locked_memory_hint();
         return text;
     }
@@ -276,6 +276,8 @@ private:
                        : nullptr;
         case EACCES:
         case EPERM:
+            if (function.compare(0, 5, "rdma_") != 0)
+                return nullptr;
             return "no permission on /dev/infiniband/rdma_cm, or the process changed its user or capabilities after it "
                    "opened the event channel: open the channel afterwards";
         case EADDRNOTAVAIL: return "no RDMA device has this address, or the port is taken";
@@ -286,6 +288,15 @@ private:
             return nullptr;
         default: return nullptr;
         }
+    }
+
+    /// Whether a C function pins pages, of the program or of the driver's queues.
+    static bool pins_memory(std::string const& function) noexcept {
+        for (char const* const prefix :
+             {"ibv_reg_", "ibv_rereg_", "ibv_create_", "ibv_resize_", "rdma_create_qp", "rdma_create_srq", "rdma_reg_"})
+            if (function.compare(0, std::char_traits<char>::length(prefix), prefix) == 0)
+                return true;
+        return false;
     }
 
     static std::string locked_memory_hint() {

@@ -139,12 +139,12 @@ inline std::string to_string(event_channel const& channel) {
                         " events got, ", std::to_string(now.events_acked), " acked, ", std::to_string(now.events_held),
                         " held; ", std::to_string(now.ids_live), " ids live, ", std::to_string(now.ids_awaiting_ack),
                         " awaiting their last ack"});
-    std::lock_guard const lock(channel.state_->mutex);
+    detail::lock_guard const lock(channel.state_->mutex);
     channel.state_->ids.for_each([&text](detail::id_record const* id) {
-        if (!id->has(detail::id_status::dropped) || id->pins.load(std::memory_order_relaxed) == 0)
+        if (!id->has(detail::id_status::dropped) || id->pins.load(detail::order::relaxed) == 0)
             return;
         text.append(detail::concat({"\n  id ", to_string(cm_id_ref(id->raw)), " is held by"}));
-        std::uint32_t const named = id->named.load(std::memory_order_relaxed);
+        std::uint32_t const named = id->named.load(detail::order::relaxed);
         if (id->events == 0 && named == 0)
             text.append(std::string_view(" what was made from it"));
         for (std::size_t i = 0; i != detail::id_record::tallies; ++i)

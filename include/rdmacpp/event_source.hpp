@@ -6,6 +6,7 @@
 #include "config.hpp"
 #if __cplusplus >= 202002L // below, config.hpp says what to do
 
+#include "any_stop_token.hpp"
 #include "detail/wait_room.hpp"
 #include "timeout.hpp"
 
@@ -116,10 +117,10 @@ public:
     std::default_sentinel_t end() noexcept { return {}; }
 
 private:
-    template <class, class>
+    template <class, class, bool>
     friend class event_source;
 
-    event_range(state* channel, detail::stop_token stop, std::error_code* ec, bool drains) noexcept
+    event_range(state* channel, any_stop_token stop, std::error_code* ec, bool drains) noexcept
         : state_(channel), stop_(std::move(stop)), ec_(ec), drains_(drains) {
         if (state_)
             state_->ref();
@@ -138,7 +139,7 @@ private:
     }
 
     state* state_ = nullptr;
-    detail::stop_token stop_;
+    any_stop_token stop_;
     std::error_code* ec_ = nullptr;
     bool drains_ = false;
 };
@@ -152,7 +153,8 @@ private:
 ///
 /// Errors are those of the C function that gets the event; the forms with a trailing std::error_code& return an empty
 /// event and set the code, the others throw rdma::error.
-template <class Channel, class Event>
+/// @tparam View whether Channel is a view, whose ranges may be taken of a temporary: what they need lives elsewhere.
+template <class Channel, class Event, bool View = false>
 class event_source {
 public:
 #if RDMACPP_EXCEPTIONS
@@ -188,20 +190,19 @@ public:
 
     /// All events from now on: a range that waits, and ends with the channel object. @see event_range
     event_range<Event, true> events() const& noexcept { return {state(), {}, nullptr, false}; }
-    event_range<Event, true> events() const&& = delete;
+    event_range<Event, true> events() const&& requires(!View) = delete;
 
     /// The events that are there now: a range that never waits. @see event_range
     event_range<Event, true> pending() const& noexcept { return {state(), {}, nullptr, true}; }
-    event_range<Event, true> pending() const&& = delete;
+    event_range<Event, true> pending() const&& requires(!View) = delete;
 
     /// The channel itself is the range events().
     auto begin() const& noexcept { return events().begin(); }
-    auto begin() const&& = delete;
+    auto begin() const&& requires(!View) = delete;
     std::default_sentinel_t end() const noexcept { return {}; }
 
-#if defined(__cpp_lib_jthread)
     /// Waits for the next event until stop is requested. @throws rdma::error
-    std::optional<Event> get(std::stop_token const& stop, wait_options options = {}) const {
+    std::optional<Event> get(any_stop_token const& stop, wait_options options = {}) const {
         std::error_code ec;
         auto event = get(stop, options, ec);
         checked(ec);
@@ -209,11 +210,10 @@ public:
     }
 
     /// All events until stop is requested. @see event_range
-    event_range<Event, true> events(std::stop_token stop) const& noexcept {
+    event_range<Event, true> events(any_stop_token stop) const& noexcept {
         return {state(), std::move(stop), nullptr, false};
     }
-    event_range<Event, true> events(std::stop_token stop) const&& = delete;
-#endif
+    event_range<Event, true> events(any_stop_token stop) const&& requires(!View) = delete;
 #endif
 
     /// The twin of get().
@@ -255,38 +255,36 @@ public:
 
     /// The twins of events() and pending(): an error ends the range and is left in `ec`, which must outlive it.
     event_range<Event, false> events(std::error_code& ec) const& noexcept { return {state(), {}, &ec, false}; }
-    event_range<Event, false> events(std::error_code& ec) const&& = delete;
+    event_range<Event, false> events(std::error_code& ec) const&& requires(!View) = delete;
     event_range<Event, false> pending(std::error_code& ec) const& noexcept { return {state(), {}, &ec, true}; }
-    event_range<Event, false> pending(std::error_code& ec) const&& = delete;
+    event_range<Event, false> pending(std::error_code& ec) const&& requires(!View) = delete;
 
-#if defined(__cpp_lib_jthread)
     /// The twin of get(stop_token).
-    std::optional<Event> get(std::stop_token const& stop, std::error_code& ec) const noexcept {
+    std::optional<Event> get(any_stop_token const& stop, std::error_code& ec) const noexcept {
         return get(stop, {}, ec);
     }
-    std::optional<Event> get(std::stop_token const& stop, wait_options options, std::error_code& ec) const noexcept {
+    std::optional<Event> get(any_stop_token const& stop, wait_options options, std::error_code& ec) const noexcept {
         return maybe(detail::deadline::never(), stop, options, ec);
     }
 
     /// The twin of events(stop_token).
-    event_range<Event, false> events(std::stop_token stop, std::error_code& ec) const& noexcept {
+    event_range<Event, false> events(any_stop_token stop, std::error_code& ec) const& noexcept {
         return {state(), std::move(stop), &ec, false};
     }
-    event_range<Event, false> events(std::stop_token stop, std::error_code& ec) const&& = delete;
-#endif
+    event_range<Event, false> events(any_stop_token stop, std::error_code& ec) const&& requires(!View) = delete;
 
 private:
     auto* state() const noexcept { return static_cast<Channel const*>(this)->channel(); }
 
-    detail::woken receive(Event& event, detail::deadline const& until, detail::stop_token const& stop,
-                          wait_options options, std::error_code& ec) const noexcept {
+    detail::woken receive(Event& event, detail::deadline const& until, any_stop_token const& stop, wait_options options,
+                          std::error_code& ec) const noexcept {
         if (state())
             return Event::receive(*state(), event, until, stop, options, ec);
         ec = errc::empty_handle;
         return detail::woken::failed;
     }
 
-    std::optional<Event> maybe(detail::deadline const& until, detail::stop_token const& stop, wait_options options,
+    std::optional<Event> maybe(detail::deadline const& until, any_stop_token const& stop, wait_options options,
                                std::error_code& ec) const noexcept {
         Event event;
         if (receive(event, until, stop, options, ec) == detail::woken::ready)

@@ -1,24 +1,30 @@
 // SPDX-License-Identifier: MIT
 /// @file
-/// The queue pair of an id.
+/// Queue pairs: that of an id, and those that a program connects itself.
 #pragma once
 
 #include "config.hpp"
 #if __cplusplus >= 202002L // below, config.hpp says what to do
 
 #include "cq.hpp"
-#include "detail/contract.hpp"
 #include "event_type.hpp"
 #include "pd.hpp"
+#include "qp_ex.hpp"
+#include "receive_queue.hpp"
+#include "rwq_ind_table.hpp"
 #include "srq.hpp"
-#include "verbs_owner.hpp"
+#include "timeout.hpp"
 #include "work_request.hpp"
 #include "xrcd.hpp"
 
 #include <cstdint>
 #include <new>
+#include <span>
 #include <string>
 #include <type_traits>
+#include <utility>
+
+#include <time.h>
 
 namespace rdma::inline RDMACPP_ABI {
 
@@ -41,14 +47,15 @@ struct qp_init_attr {
     void* user_context = nullptr; ///< Found again in `qp->qp_context`.
 };
 
-/// What cm_id::create_qp_ex is asked for beyond that (ibv_qp_init_attr_ex). What `comp_mask` names is used.
+/// What a QP is asked for beyond that (ibv_qp_init_attr_ex). Each member that is set is used, and so is what
+/// `comp_mask` names.
 struct qp_init_attr_ex {
     qp_init_attr attr = {};
-    xrcd_ref xrcd = {};                       ///< Of an XRC_RECV one; none: librdmacm's for the device.
-    std::uint32_t comp_mask = 0;              ///< Of ibv_qp_init_attr_mask, for what follows.
-    std::uint32_t create_flags = 0;           ///< Of ibv_qp_create_flags.
-    std::uint16_t max_tso_header = 0;         ///< bytes
-    ibv_rwq_ind_table* rwq_ind_tbl = nullptr; ///< It must outlive the QP.
+    xrcd_ref xrcd = {};                 ///< Of an XRC_RECV one; none: librdmacm's for the device.
+    std::uint32_t comp_mask = 0;        ///< Of ibv_qp_init_attr_mask, for what follows.
+    std::uint32_t create_flags = 0;     ///< Of ibv_qp_create_flags.
+    std::uint16_t max_tso_header = 0;   ///< bytes
+    rwq_ind_table_ref rwq_ind_tbl = {}; ///< Kept alive by the QP.
     ibv_rx_hash_conf rx_hash_conf = {};
     std::uint32_t source_qpn = 0;     ///< With IBV_QP_CREATE_SOURCE_QPN.
     std::uint64_t send_ops_flags = 0; ///< Of ibv_qp_create_send_ops_flags.
@@ -84,8 +91,18 @@ inline ibv_qp_init_attr_ex to_c(qp_init_attr_ex const& attr, ibv_qp_type type) n
     if (attr.xrcd)
         c.comp_mask |= IBV_QP_INIT_ATTR_XRCD;
     c.create_flags = attr.create_flags;
+    if (attr.create_flags)
+        c.comp_mask |= IBV_QP_INIT_ATTR_CREATE_FLAGS;
+    if (attr.max_tso_header)
+        c.comp_mask |= IBV_QP_INIT_ATTR_MAX_TSO_HEADER;
+    if (attr.rx_hash_conf.rx_hash_fields_mask || attr.rx_hash_conf.rx_hash_key_len)
+        c.comp_mask |= IBV_QP_INIT_ATTR_RX_HASH;
     c.max_tso_header = attr.max_tso_header;
-    c.rwq_ind_tbl = attr.rwq_ind_tbl;
+    c.rwq_ind_tbl = attr.rwq_ind_tbl.native_handle();
+    if (attr.rwq_ind_tbl)
+        c.comp_mask |= IBV_QP_INIT_ATTR_IND_TABLE;
+    if (attr.send_ops_flags)
+        c.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
     c.rx_hash_conf = attr.rx_hash_conf;
     c.source_qpn = attr.source_qpn;
     c.send_ops_flags = attr.send_ops_flags;
@@ -104,13 +121,25 @@ struct qp_attr {
     int mask = 0; ///< Of ibv_qp_attr_mask: which of them count.
 };
 
+/// The wr_id of the requests that qp::drain posts to find the end of a queue; that of the receive is one more.
+inline constexpr std::uint64_t drain_mark = 0x7264'6d61'6370'7000;
+
+/// What qp::drain saw.
+struct drained {
+    bool sends = false;          ///< The send queue came back to its end.
+    bool receives = false;       ///< The receive queue, too; or it has none.
+    std::size_t completions = 0; ///< So many were handed on.
+
+    explicit operator bool() const noexcept { return sends && receives; }
+};
+
 /// What an owned QP and a view of one have in common.
 ///
-/// post_send and post_recv are the data path: their twins take a trailing std::nothrow_t and return the errno as C gave
+/// post_send is the data path, as post_recv is: its twins take a trailing std::nothrow_t and return the errno as C gave
 /// it; an empty handle is a precondition there (RDMACPP_ASSERT). The memory of a request is the caller's to keep until
 /// it has completed, or the QP is gone.
 template <class Handle>
-class qp_operations {
+class qp_operations : public receive_queue<Handle> {
 public:
     /// Its number on the device; 0 when empty.
     std::uint32_t qp_num() const noexcept { return raw() ? raw()->qp_num : 0; }
@@ -125,41 +154,38 @@ public:
         RDMACPP_ASSERT(raw());
         return static_cast<std::errc>(::ibv_post_send(raw(), &first, &bad));
     }
-    /// Posts one request (ibv_post_send).
-    std::errc post_send(send_wr request, std::nothrow_t) const noexcept {
-        ibv_send_wr* bad = nullptr;
-        return post_send(request.native_handle(), bad, std::nothrow);
-    }
-
-    /// Posts a chain of C requests (ibv_post_recv). @param bad the first request that was refused, and not queued
-    std::errc post_recv(ibv_recv_wr& first, ibv_recv_wr*& bad, std::nothrow_t) const noexcept {
+    /// Posts a chain (ibv_post_send): all of them, or, if one is refused, those before it.
+    /// @param refused the index of the first request that was not queued; their number if all were
+    std::errc post_send(std::span<send_wr> requests, std::size_t& refused, std::nothrow_t) const noexcept {
         RDMACPP_ASSERT(raw());
-        return static_cast<std::errc>(::ibv_post_recv(raw(), &first, &bad));
+        return detail::post_chain(requests, refused, [this](ibv_send_wr* first, ibv_send_wr** bad) noexcept {
+            return ::ibv_post_send(raw(), first, bad);
+        });
     }
-    /// Posts one request (ibv_post_recv).
-    std::errc post_recv(recv_wr request, std::nothrow_t) const noexcept {
-        ibv_recv_wr* bad = nullptr;
-        return post_recv(request.native_handle(), bad, std::nothrow);
+    /// Posts one request (ibv_post_send).
+    std::errc post_send(send_wr const& request, std::nothrow_t) const noexcept {
+        ibv_send_wr* bad;
+        return post_send(const_cast<ibv_send_wr&>(request.native_handle()), bad, std::nothrow); // only read
     }
 
 #if RDMACPP_EXCEPTIONS
     /// Posts a chain of C requests. @throws rdma::error the errno of ibv_post_send; `bad` is the request that was
     /// refused
     void post_send(ibv_send_wr& first, ibv_send_wr*& bad) const {
-        posted(post_send(first, bad, std::nothrow), "ibv_post_send", bad ? bad->wr_id : 0);
+        if (std::errc const e = post_send(first, bad, std::nothrow); e != std::errc{}) [[unlikely]]
+            detail::throw_refused(e, "ibv_post_send", bad ? bad->wr_id : 0);
     }
     /// Posts one request. @throws rdma::error the errno of ibv_post_send
-    void post_send(send_wr request) const {
-        posted(post_send(request, std::nothrow), "ibv_post_send", request.native_handle().wr_id);
+    void post_send(send_wr const& request) const {
+        if (std::errc const e = post_send(request, std::nothrow); e != std::errc{}) [[unlikely]]
+            detail::throw_refused(e, "ibv_post_send", request.native_handle().wr_id);
     }
-    /// Posts a chain of C requests. @throws rdma::error the errno of ibv_post_recv; `bad` is the request that was
-    /// refused
-    void post_recv(ibv_recv_wr& first, ibv_recv_wr*& bad) const {
-        posted(post_recv(first, bad, std::nothrow), "ibv_post_recv", bad ? bad->wr_id : 0);
-    }
-    /// Posts one request. @throws rdma::error the errno of ibv_post_recv
-    void post_recv(recv_wr request) const {
-        posted(post_recv(request, std::nothrow), "ibv_post_recv", request.native_handle().wr_id);
+    /// Posts a chain. @throws rdma::error the errno of ibv_post_send; the message says which request was refused: those
+    /// before it are queued
+    void post_send(std::span<send_wr> requests) const {
+        std::size_t refused = 0;
+        if (std::errc const e = post_send(requests, refused, std::nothrow); e != std::errc{}) [[unlikely]]
+            detail::throw_refused_of(e, "ibv_post_send", requests, refused);
     }
     /// The throwing form of query(std::error_code&). @throws rdma::error
     ibv_qp_attr query(int mask) const {
@@ -177,7 +203,81 @@ public:
             detail::throw_error(ec, "ibv_modify_qp");
     }
     void modify(qp_attr const& to) const { modify(to.attr, to.mask); }
+    /// The throwing form of modify_rate_limit(..., std::error_code&). @throws rdma::error
+    void modify_rate_limit(ibv_qp_rate_limit_attr const& attr) const {
+        std::error_code ec;
+        modify_rate_limit(attr, ec);
+        if (ec)
+            detail::throw_error(ec, "ibv_modify_qp_rate_limit");
+    }
+    /// The throwing form of query_ece(std::error_code&). @throws rdma::error
+    ibv_ece query_ece() const {
+        std::error_code ec;
+        ibv_ece const ece = query_ece(ec);
+        if (ec)
+            detail::throw_error(ec, "ibv_query_ece");
+        return ece;
+    }
+    /// The throwing form of set_ece(..., std::error_code&). @throws rdma::error
+    void set_ece(ibv_ece const& ece) const {
+        std::error_code ec;
+        set_ece(ece, ec);
+        if (ec)
+            detail::throw_error(ec, "ibv_set_ece");
+    }
+    /// The throwing form of drain(..., std::error_code&). @throws rdma::error
+    template <class OnCompletion>
+    drained drain(timeout limit, OnCompletion on_completion) const {
+        std::error_code ec;
+        drained const result = drain(limit, on_completion, ec);
+        if (ec)
+            detail::throw_error(ec, "ibv_modify_qp");
+        return result;
+    }
 #endif
+
+    /// Its other interface, if it was made with send_ops_flags (ibv_qp_to_qp_ex); else empty.
+    qp_ex_ref ex() const noexcept;
+
+    /// Takes the QP to its error state and collects what then comes back (ibv_modify_qp, ibv_poll_cq): every request
+    /// that was posted, as wr_flush_err, and what had completed before. Afterwards their memory is the program's again.
+    ///
+    /// It ends early when the end of both queues was seen, by an empty request of its own behind all others that comes
+    /// back as the last (on iWARP, where a send that is posted so late never does, when two looks in a row find
+    /// nothing; a datagram QP's send queue shows no end). But nothing relies on that: devices differ in what they
+    /// flush, and after `limit` it ends anyhow; such a request may then come back later, with the wr_id drain_mark. Who
+    /// polls the CQs meanwhile takes completions away.
+    /// @param on_completion called with every work_completion that is polled, also those of other QPs of the same CQs
+    /// @return what was seen. Of a QP with an SRQ, receives that were not taken from it stay there.
+    template <class OnCompletion>
+    drained drain(timeout limit, OnCompletion&& on_completion, std::error_code& ec) const
+        noexcept(noexcept(on_completion(std::declval<work_completion const&>())));
+
+    /// Limits how fast it sends (ibv_modify_qp_rate_limit).
+    void modify_rate_limit(ibv_qp_rate_limit_attr const& attr, std::error_code& ec) const noexcept {
+        ibv_qp_rate_limit_attr copy = attr;
+        ec = raw() ? detail::check_returned(::ibv_modify_qp_rate_limit(raw(), &copy))
+                   : std::error_code(errc::empty_handle);
+    }
+
+    /// Whether the bytes of an operation arrive in order (ibv_query_qp_data_in_order), so that their last one can be
+    /// waited for by looking at memory.
+    bool data_in_order(ibv_wr_opcode operation) const noexcept {
+        return raw() && ::ibv_query_qp_data_in_order(raw(), operation, 0) != 0;
+    }
+
+    /// What enhanced connection establishment it has agreed on (ibv_query_ece); librdmacm does this for the QP of an
+    /// id.
+    ibv_ece query_ece(std::error_code& ec) const noexcept {
+        ibv_ece ece{};
+        ec = raw() ? detail::check_returned(::ibv_query_ece(raw(), &ece)) : std::error_code(errc::empty_handle);
+        return ece;
+    }
+    /// Tells it what the peer offers (ibv_set_ece).
+    void set_ece(ibv_ece const& ece, std::error_code& ec) const noexcept {
+        ibv_ece copy = ece;
+        ec = raw() ? detail::check_returned(::ibv_set_ece(raw(), &copy)) : std::error_code(errc::empty_handle);
+    }
 
     /// Asks the device for attributes (ibv_query_qp). @param mask of ibv_qp_attr_mask
     ibv_qp_attr query(int mask, std::error_code& ec) const noexcept {
@@ -198,44 +298,28 @@ public:
     }
 
 private:
-    ibv_qp* raw() const noexcept { return static_cast<Handle const*>(this)->native_handle(); }
-
-#if RDMACPP_EXCEPTIONS
-    static void posted(std::errc result, char const* function, std::uint64_t wr_id) {
-        if (int const e = static_cast<int>(result); e != 0) [[unlikely]]
-            detail::throw_error(detail::system_error_code(e), function, {"request ", std::to_string(wr_id)});
-    }
-#endif
+    Handle const& as_handle() const noexcept { return *static_cast<Handle const*>(this); }
+    ibv_qp* raw() const noexcept { return as_handle().native_handle(); }
 };
 
 /// A borrowed queue pair: of a qp, or that of an id, which owns it. It cannot turn into an owner.
-class qp_ref : public qp_operations<qp_ref> {
+class qp_ref : public verbs_ref<qp_ref, ibv_qp>, public qp_operations<qp_ref> {
 public:
-    qp_ref() noexcept = default;
-    /// Borrows a QP of C's.
-    qp_ref(ibv_qp* raw) noexcept : raw_(raw) {} // NOLINT: a reference to it is no more than the pointer
-
-    /// The C queue pair; null when empty.
-    ibv_qp* native_handle() const noexcept { return raw_; }
-    explicit operator bool() const noexcept { return raw_ != nullptr; }
-
-    friend bool operator==(qp_ref a, qp_ref b) noexcept { return a.raw_ == b.raw_; }
-
-private:
-    ibv_qp* raw_ = nullptr;
+    using verbs_ref::verbs_ref;
 };
 
 /// An owned queue pair that no id knows of (ibv_create_qp): for programs that move it through its states themselves,
 /// with cm_id::init_qp_attr, and give its number to connect and accept. It keeps its PD, CQs and SRQ alive.
 ///
 /// cm_id::disconnect does not touch it: modify it to IBV_QPS_ERR to flush what is posted.
-class [[nodiscard]] qp : public verbs_owner<ibv_qp, detail::qp_node>, public qp_operations<qp> {
+class [[nodiscard]] qp : public verbs_owner<detail::qp_node, qp_ref>, public qp_operations<qp> {
 public:
+    using verbs_owner::verbs_owner;
     /// Empty.
     qp() noexcept = default;
 
 #if RDMACPP_EXCEPTIONS
-    /// Makes a queue pair.
+    /// Makes a queue pair; cap() then tells what was granted.
     /// @param pd a pd, or cm_id::pd()
     /// @param attr its CQs must be given
     /// @throws rdma::error errc::not_bound for an empty pd; the errno of ibv_create_qp
@@ -245,46 +329,188 @@ public:
         if (ec)
             detail::throw_error(ec, "ibv_create_qp");
     }
-    /// Takes over a QP that C made, or that release() gave back; what it uses is kept, as far as it is ours.
-    /// @throws rdma::error errc::null_handle, errc::already_owned
-    qp(adopt_t, ibv_qp* raw) {
+    /// The same with all that devices offer (ibv_create_qp_ex). @throws rdma::error as above
+    qp(pd_ref pd, rdma::qp_type type, qp_init_attr_ex const& attr) {
         std::error_code ec;
-        *this = qp(adopt, raw, ec);
+        *this = qp(pd, type, attr, ec);
         if (ec)
-            detail::throw_error(ec, "ibv_create_qp", {"adopt"});
+            detail::throw_error(ec, "ibv_create_qp_ex");
+    }
+    /// Opens a receiving QP of an XRC domain that another process made (ibv_open_qp).
+    /// @throws rdma::error errc::not_bound for an empty context; the errno of ibv_open_qp
+    qp(context_ref context, xrcd_ref xrcd, std::uint32_t qp_num, void* user_context = nullptr) {
+        std::error_code ec;
+        *this = qp(context, xrcd, qp_num, user_context, ec);
+        if (ec)
+            detail::throw_error(ec, "ibv_open_qp", {"number ", std::to_string(qp_num)});
     }
 #endif
-    /// The twin of the creating constructor: empty on failure.
+    /// The twins of the constructors: empty on failure.
     qp(pd_ref pd, rdma::qp_type type, qp_init_attr const& attr, std::error_code& ec) noexcept {
         ibv_qp_init_attr c = detail::to_c(attr, static_cast<ibv_qp_type>(type));
         if (auto* const node = fresh_node(static_cast<bool>(pd), ec))
             own(::ibv_create_qp(pd.native_handle(), &c), node,
-                {pd.keeper_, attr.send_cq.node_, attr.recv_cq.node_, attr.srq.node_}, ec);
-    }
-    /// The twin of the adopting constructor: empty on failure.
-    qp(adopt_t, ibv_qp* raw, std::error_code& ec) noexcept {
-        take_over(raw, ec);
+                {detail::keeper(pd), detail::keeper(attr.send_cq), detail::keeper(attr.recv_cq),
+                 detail::keeper(attr.srq)},
+                ec);
         if (node_)
-            node_->need_again({raw->pd, raw->send_cq, raw->recv_cq, raw->srq});
+            node_->granted = c.cap;
+    }
+    qp(pd_ref pd, rdma::qp_type type, qp_init_attr_ex const& attr, std::error_code& ec) noexcept {
+        ibv_qp_init_attr_ex c = detail::to_c(attr, static_cast<ibv_qp_type>(type));
+        c.pd = pd.native_handle();
+        c.comp_mask |= IBV_QP_INIT_ATTR_PD;
+        if (auto* const node = fresh_node(static_cast<bool>(pd), ec))
+            own(::ibv_create_qp_ex(c.pd->context, &c), node,
+                {detail::keeper(pd), detail::keeper(attr.attr.send_cq), detail::keeper(attr.attr.recv_cq),
+                 detail::keeper(attr.attr.srq), detail::keeper(attr.xrcd), detail::keeper(attr.rwq_ind_tbl)},
+                ec);
+        if (node_)
+            node_->granted = c.cap;
+    }
+    qp(context_ref context, xrcd_ref xrcd, std::uint32_t qp_num, void* user_context, std::error_code& ec) noexcept {
+        ibv_qp_open_attr attr{};
+        attr.comp_mask =
+            IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_CONTEXT | IBV_QP_OPEN_ATTR_TYPE;
+        attr.qp_num = qp_num;
+        attr.xrcd = xrcd.native_handle();
+        attr.qp_context = user_context;
+        attr.qp_type = IBV_QPT_XRC_RECV;
+        if (auto* const node = fresh_node(context && xrcd, ec))
+            own(::ibv_open_qp(context.native_handle(), &attr), node, {detail::keeper(context), detail::keeper(xrcd)},
+                ec);
     }
 
-    operator qp_ref() const& noexcept { return raw_; }
-    operator qp_ref() const&& = delete;
-    void swap(qp& other) noexcept { verbs_owner::swap(other); }
-    friend void swap(qp& a, qp& b) noexcept { a.swap(b); }
+    /// What was granted, which may be more than was asked for; nothing of an adopted or opened one, whose
+    /// query(IBV_QP_CAP) tells.
+    qp_cap cap() const noexcept { return node_ ? detail::from_c(node_->granted) : qp_cap{0, 0, 0, 0, 0}; }
 };
 
-static_assert(std::is_trivially_copyable_v<qp_ref> && sizeof(qp_ref) == sizeof(void*));
+template <class Handle>
+qp_ex_ref qp_operations<Handle>::ex() const noexcept {
+    qp_ref const self = as_handle();
+    return self ? detail::refs::make<qp_ex_ref>(::ibv_qp_to_qp_ex(raw()), detail::keeper(self)) : qp_ex_ref();
+}
+
+namespace detail {
+
+/// The queues of a QP on their way to their ends.
+class draining {
+public:
+    explicit draining(qp_ref qp) noexcept
+        : qp_(qp), iwarp_(qp.native_handle()->context->device->transport_type == IBV_TRANSPORT_IWARP) {
+        ibv_qp const& c = *qp.native_handle();
+        std::error_code unknown;
+        ibv_qp_cap const cap = qp.query(IBV_QP_CAP, unknown).cap;
+        bool const sends = c.qp_type == IBV_QPT_RC || c.qp_type == IBV_QPT_UC || c.qp_type == IBV_QPT_XRC_SEND;
+        send_marked_ = !sends || iwarp_; // a datagram would need an address
+        seen.sends = c.qp_type == IBV_QPT_XRC_RECV;
+        seen.receives = c.srq || c.qp_type == IBV_QPT_XRC_SEND || (!unknown && cap.max_recv_wr == 0);
+        recv_marked_ = seen.receives;
+        mark_receives(); // iWARP never flushes one that is posted later
+    }
+
+    void to_error(std::error_code& ec) const noexcept {
+        ibv_qp_attr attr{};
+        attr.qp_state = IBV_QPS_ERR;
+        qp_.modify(attr, IBV_QP_STATE, ec);
+    }
+
+    /// A full queue takes the mark only after something came back.
+    void mark() noexcept {
+        bool const late = !recv_marked_;
+        mark_receives();
+        if (!send_marked_)
+            send_marked_ = qp_.post_send(send_wr::send(nothing).id(drain_mark).signaled(), std::nothrow) == std::errc{};
+        std::error_code again; // soft-RoCE looks at a late receive when it is told once more
+        if (late && recv_marked_)
+            to_error(again);
+    }
+
+    /// Takes what there is off both CQs.
+    template <class OnCompletion>
+    void collect(OnCompletion& on_completion, std::error_code& ec) {
+        ibv_qp const& c = *qp_.native_handle();
+        std::size_t const before = seen.completions;
+        bool const polled =
+            poll(c.send_cq, on_completion) && (c.recv_cq == c.send_cq || poll(c.recv_cq, on_completion));
+        if (!polled)
+            ec = errc::poll_failed;
+        quiet_ = before == seen.completions ? quiet_ + 1 : 0;
+        if (iwarp_ && quiet_ >= 2)
+            seen.sends = seen.receives = true;
+    }
+
+    drained seen;
+
+private:
+    void mark_receives() noexcept {
+        if (!recv_marked_) // no piece at all is refused on soft-iWARP
+            recv_marked_ = qp_.post_recv(recv_wr(ibv_sge{}).id(drain_mark + 1), std::nothrow) == std::errc{};
+    }
+
+    template <class OnCompletion>
+    bool poll(ibv_cq* cq, OnCompletion& on_completion) {
+        work_completion batch[16];
+        int n = 0;
+        while (cq && (n = ::ibv_poll_cq(cq, 16, reinterpret_cast<ibv_wc*>(batch))) > 0)
+            for (int i = 0; i != n; ++i)
+                take(batch[i], on_completion);
+        return n == 0;
+    }
+    template <class OnCompletion>
+    void take(work_completion const& completion, OnCompletion& on_completion) {
+        bool const ours = completion.qp_num() == qp_.qp_num();
+        if (ours && completion.wr_id() == drain_mark) {
+            seen.sends = true;
+        } else if (ours && completion.wr_id() == drain_mark + 1) {
+            seen.receives = true;
+        } else {
+            ++seen.completions;
+            on_completion(completion);
+        }
+    }
+
+    static constexpr std::span<ibv_sge const> nothing{};
+
+    qp_ref const qp_;
+    bool const iwarp_;
+    bool send_marked_ = false;
+    bool recv_marked_ = false;
+    int quiet_ = 0; // looks in a row that found nothing
+};
+
+} // namespace detail
+
+template <class Handle>
+template <class OnCompletion>
+drained qp_operations<Handle>::drain(timeout limit, OnCompletion&& on_completion, std::error_code& ec) const
+    noexcept(noexcept(on_completion(std::declval<work_completion const&>()))) {
+    ec = raw() ? std::error_code() : std::error_code(errc::empty_handle);
+    if (ec)
+        return {};
+    detail::deadline const until = detail::deadline::after(limit);
+    detail::draining queues(as_handle());
+    queues.to_error(ec);
+    timespec nap{0, 10'000}; // nanoseconds; then longer ones
+    while (!ec) {
+        queues.mark();
+        queues.collect(on_completion, ec);
+        if (queues.seen || until.passed())
+            break;
+        ::nanosleep(&nap, nullptr);
+        nap.tv_nsec = nap.tv_nsec < 500'000 ? nap.tv_nsec * 2 : nap.tv_nsec;
+    }
+    return queues.seen;
+}
+
+static_assert(std::is_trivially_copyable_v<qp_ref>);
 static_assert(detail::move_only<qp>);
 static_assert(!detail::makes<qp, qp_ref> && !detail::makes<qp, ibv_qp*>);
 
 } // namespace rdma::inline RDMACPP_ABI
 
 template <>
-struct std::hash<rdma::qp_ref> {
-    std::size_t operator()(rdma::qp_ref handle) const noexcept {
-        return std::hash<void const*>()(handle.native_handle());
-    }
-};
+struct std::hash<rdma::qp_ref> : rdma::detail::ref_hash<rdma::qp_ref> {};
 
 #endif

@@ -149,8 +149,8 @@ private:
 
 #if RDMACPP_EXCEPTIONS
     static void posted(std::errc result, char const* function) {
-        if (int const e = static_cast<int>(result); e != 0) [[unlikely]]
-            detail::throw_error(detail::system_error_code(e), function);
+        if (result != std::errc{}) [[unlikely]]
+            detail::throw_returned(result, function);
     }
 #endif
 };

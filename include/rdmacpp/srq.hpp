@@ -7,16 +7,18 @@
 #if __cplusplus >= 202002L // below, config.hpp says what to do
 
 #include "cq.hpp"
-#include "work_request.hpp"
+#include "pd.hpp"
+#include "receive_queue.hpp"
 #include "xrcd.hpp"
 
 #include <cstdint>
 #include <new>
+#include <span>
 #include <type_traits>
 
 namespace rdma::inline RDMACPP_ABI {
 
-/// What cm_id::create_srq is asked for, and what was granted. It is only read.
+/// What an SRQ is asked for, and what was granted. It is only read.
 struct srq_init_attr {
     std::uint32_t max_wr = 16;    ///< receives that may wait in it
     std::uint32_t max_sge = 1;    ///< pieces of memory for each
@@ -31,7 +33,7 @@ enum class srq_type {
     tm = IBV_SRQT_TM,   ///< tag matching
 };
 
-/// What cm_id::create_srq_ex is asked for.
+/// What an SRQ of another type is asked for.
 struct srq_init_attr_ex {
     srq_init_attr attr = {};
     rdma::srq_type type = srq_type::basic;
@@ -62,38 +64,47 @@ inline ibv_srq_init_attr_ex to_c(srq_init_attr_ex const& attr) noexcept {
 
 } // namespace detail
 
-/// A borrowed shared receive queue: that of an id, which owns it. It cannot turn into an owner.
-///
-/// The memory of a receive is the caller's to keep until it has completed, or the SRQ is gone.
-class srq_ref {
+/// What an owned SRQ and a view of one have in common.
+template <class Handle>
+class srq_operations : public receive_queue<Handle> {
 public:
-    srq_ref() noexcept = default;
-    /// Borrows an SRQ of C's, which must outlive the QPs that are made with it.
-    srq_ref(ibv_srq* raw) noexcept : raw_(raw) {} // NOLINT: a reference to it is no more than the pointer
-
-    /// The C shared receive queue; null when empty.
-    ibv_srq* native_handle() const noexcept { return raw_; }
-    explicit operator bool() const noexcept { return raw_ != nullptr; }
-
-    /// Posts a chain of C requests (ibv_post_srq_recv). @param bad the first request that was refused, and not queued
-    std::errc post_recv(ibv_recv_wr& first, ibv_recv_wr*& bad, std::nothrow_t) const noexcept {
-        RDMACPP_ASSERT(raw_);
-        return static_cast<std::errc>(::ibv_post_srq_recv(raw_, &first, &bad));
+    /// Posts operations on tags (ibv_post_srq_ops), of an SRQ of type tm. @param bad the first that was refused
+    std::errc post_ops(ibv_ops_wr& first, ibv_ops_wr*& bad, std::nothrow_t) const noexcept {
+        RDMACPP_ASSERT(raw());
+        return static_cast<std::errc>(::ibv_post_srq_ops(raw(), &first, &bad));
     }
-    /// Posts one request (ibv_post_srq_recv).
-    std::errc post_recv(recv_wr request, std::nothrow_t) const noexcept {
-        ibv_recv_wr* bad = nullptr;
-        return post_recv(request.native_handle(), bad, std::nothrow);
+
+    /// Asks the device for its size and limit (ibv_query_srq).
+    ibv_srq_attr query(std::error_code& ec) const noexcept {
+        ibv_srq_attr attr{};
+        ec = raw() ? detail::check_returned(::ibv_query_srq(raw(), &attr)) : std::error_code(errc::empty_handle);
+        return attr;
+    }
+    /// Asks for one SRQ_LIMIT event when fewer receives than `limit` wait (ibv_modify_srq).
+    void set_limit(std::uint32_t limit, std::error_code& ec) const noexcept {
+        ibv_srq_attr attr{};
+        attr.srq_limit = limit;
+        modify(attr, IBV_SRQ_LIMIT, ec);
+    }
+    /// Changes its size (ibv_modify_srq), where the device can.
+    void resize(std::uint32_t max_wr, std::error_code& ec) const noexcept {
+        ibv_srq_attr attr{};
+        attr.max_wr = max_wr;
+        modify(attr, IBV_SRQ_MAX_WR, ec);
+    }
+    /// The number by which peers name an XRC one in their sends (ibv_get_srq_num).
+    std::uint32_t srq_num(std::error_code& ec) const noexcept {
+        std::uint32_t number = 0;
+        ec = raw() ? detail::check_returned(::ibv_get_srq_num(raw(), &number)) : std::error_code(errc::empty_handle);
+        return number;
     }
 
 #if RDMACPP_EXCEPTIONS
-    /// Posts a chain of C requests. @throws rdma::error the errno of ibv_post_srq_recv; `bad` is the request that was
-    /// refused
-    void post_recv(ibv_recv_wr& first, ibv_recv_wr*& bad) const {
-        posted(post_recv(first, bad, std::nothrow), bad ? bad->wr_id : 0);
+    /// Posts operations on tags. @throws rdma::error the errno of ibv_post_srq_ops
+    void post_ops(ibv_ops_wr& first, ibv_ops_wr*& bad) const {
+        if (std::errc const e = post_ops(first, bad, std::nothrow); e != std::errc{}) [[unlikely]]
+            detail::throw_refused(e, "ibv_post_srq_ops", bad ? bad->wr_id : 0);
     }
-    /// Posts one request. @throws rdma::error the errno of ibv_post_srq_recv
-    void post_recv(recv_wr request) const { posted(post_recv(request, std::nothrow), request.native_handle().wr_id); }
     /// The throwing form of query(std::error_code&). @throws rdma::error
     ibv_srq_attr query() const {
         std::error_code ec;
@@ -109,6 +120,13 @@ public:
         if (ec)
             detail::throw_error(ec, "ibv_modify_srq", {"limit ", std::to_string(limit)});
     }
+    /// The throwing form of resize(std::uint32_t, std::error_code&). @throws rdma::error
+    void resize(std::uint32_t max_wr) const {
+        std::error_code ec;
+        resize(max_wr, ec);
+        if (ec)
+            detail::throw_error(ec, "ibv_modify_srq", {std::to_string(max_wr), " receives"});
+    }
     /// The throwing form of srq_num(std::error_code&). @throws rdma::error
     std::uint32_t srq_num() const {
         std::error_code ec;
@@ -119,57 +137,81 @@ public:
     }
 #endif
 
-    /// Asks the device for its size and limit (ibv_query_srq).
-    ibv_srq_attr query(std::error_code& ec) const noexcept {
-        ibv_srq_attr attr{};
-        ec = raw_ ? detail::check_returned(::ibv_query_srq(raw_, &attr)) : std::error_code(errc::empty_handle);
-        return attr;
-    }
-
-    /// Asks for one SRQ_LIMIT event when fewer receives than `limit` wait (ibv_modify_srq).
-    void set_limit(std::uint32_t limit, std::error_code& ec) const noexcept {
-        ibv_srq_attr attr{};
-        attr.srq_limit = limit;
-        ec = raw_ ? detail::check_returned(::ibv_modify_srq(raw_, &attr, IBV_SRQ_LIMIT))
-                  : std::error_code(errc::empty_handle);
-    }
-
-    /// The number by which peers name an XRC one in their sends (ibv_get_srq_num).
-    std::uint32_t srq_num(std::error_code& ec) const noexcept {
-        std::uint32_t number = 0;
-        ec = raw_ ? detail::check_returned(::ibv_get_srq_num(raw_, &number)) : std::error_code(errc::empty_handle);
-        return number;
-    }
-
-    friend bool operator==(srq_ref a, srq_ref b) noexcept { return a.raw_ == b.raw_; }
-
 private:
-    friend class cm_id;
-    friend class endpoint;
-    friend class qp;
+    ibv_srq* raw() const noexcept { return static_cast<Handle const*>(this)->native_handle(); }
 
-    srq_ref(ibv_srq* raw, detail::verbs_node* node) noexcept : raw_(raw), node_(node) {}
-
-#if RDMACPP_EXCEPTIONS
-    static void posted(std::errc result, std::uint64_t wr_id) {
-        if (int const e = static_cast<int>(result); e != 0) [[unlikely]]
-            detail::throw_error(detail::system_error_code(e), "ibv_post_srq_recv", {"request ", std::to_string(wr_id)});
+    void modify(ibv_srq_attr attr, int mask, std::error_code& ec) const noexcept {
+        ec = raw() ? detail::check_returned(::ibv_modify_srq(raw(), &attr, mask)) : std::error_code(errc::empty_handle);
     }
-#endif
-
-    ibv_srq* raw_ = nullptr;
-    detail::verbs_node* node_ = nullptr;
 };
 
+/// A borrowed shared receive queue: of an srq, or of an id, which owns it. It cannot turn into an owner.
+class srq_ref : public verbs_ref<srq_ref, ibv_srq>, public srq_operations<srq_ref> {
+public:
+    using verbs_ref::verbs_ref;
+};
+
+/// An owned shared receive queue (ibv_create_srq): several QPs take their receives from it. They keep it alive, and it
+/// keeps its PD.
+class [[nodiscard]] srq : public verbs_owner<detail::srq_node, srq_ref>, public srq_operations<srq> {
+public:
+    using verbs_owner::verbs_owner;
+    /// Empty.
+    srq() noexcept = default;
+
+#if RDMACPP_EXCEPTIONS
+    /// Makes an SRQ; cap() then tells what was granted.
+    /// @throws rdma::error errc::not_bound for an empty pd; the errno of ibv_create_srq
+    explicit srq(pd_ref pd, srq_init_attr const& attr = {}) {
+        std::error_code ec;
+        *this = srq(pd, attr, ec);
+        if (ec)
+            detail::throw_error(ec, "ibv_create_srq", {std::to_string(attr.max_wr), " receives"});
+    }
+    /// The same of another type: with an XRC domain and a CQ, or for tag matching (ibv_create_srq_ex).
+    /// @throws rdma::error as above
+    srq(pd_ref pd, srq_init_attr_ex const& attr) {
+        std::error_code ec;
+        *this = srq(pd, attr, ec);
+        if (ec)
+            detail::throw_error(ec, "ibv_create_srq_ex", {std::to_string(attr.attr.max_wr), " receives"});
+    }
+#endif
+    /// The twins of the constructors: empty on failure.
+    srq(pd_ref pd, std::error_code& ec) noexcept : srq(pd, srq_init_attr(), ec) {}
+    srq(pd_ref pd, srq_init_attr const& attr, std::error_code& ec) noexcept {
+        ibv_srq_init_attr c{attr.user_context, {attr.max_wr, attr.max_sge, attr.srq_limit}};
+        if (auto* const node = fresh_node(static_cast<bool>(pd), ec))
+            own(::ibv_create_srq(pd.native_handle(), &c), node, {detail::keeper(pd)}, ec);
+        if (node_)
+            node_->granted = c.attr;
+    }
+    srq(pd_ref pd, srq_init_attr_ex const& attr, std::error_code& ec) noexcept {
+        ibv_srq_init_attr_ex c = detail::to_c(attr);
+        c.pd = pd.native_handle();
+        c.comp_mask |= IBV_SRQ_INIT_ATTR_PD;
+        if (auto* const node = fresh_node(static_cast<bool>(pd), ec))
+            own(::ibv_create_srq_ex(c.pd->context, &c), node,
+                {detail::keeper(pd), detail::keeper(attr.cq), detail::keeper(attr.xrcd)}, ec);
+        if (node_)
+            node_->granted = c.attr;
+    }
+
+    /// What was granted, which may be more than was asked for; nothing of an adopted one, whose query() tells.
+    srq_init_attr cap() const noexcept {
+        return node_ ? srq_init_attr{node_->granted.max_wr, node_->granted.max_sge, node_->granted.srq_limit,
+                                     raw_->srq_context}
+                     : srq_init_attr{0, 0, 0, nullptr};
+    }
+};
+
+static_assert(detail::move_only<srq>);
+static_assert(!detail::makes<srq, srq_ref> && !detail::makes<srq, ibv_srq*>);
 static_assert(std::is_trivially_copyable_v<srq_ref> && sizeof(srq_ref) == 2 * sizeof(void*));
 
 } // namespace rdma::inline RDMACPP_ABI
 
 template <>
-struct std::hash<rdma::srq_ref> {
-    std::size_t operator()(rdma::srq_ref handle) const noexcept {
-        return std::hash<void const*>()(handle.native_handle());
-    }
-};
+struct std::hash<rdma::srq_ref> : rdma::detail::ref_hash<rdma::srq_ref> {};
 
 #endif

@@ -82,8 +82,14 @@ public:
     rdma_cm_event const* event() const noexcept { return raw_ ? raw_->event : nullptr; }
 
     /// Its device, protection domain, queue pair and SRQ, as C has them; empty where there is none.
-    context_ref verbs() const noexcept { return raw_ ? context_ref(raw_->verbs, record_) : context_ref(); }
-    pd_ref pd() const noexcept { return raw_ && raw_->pd ? pd_ref(raw_->pd, record_) : pd_ref(); }
+    context_ref verbs() const noexcept {
+        return raw_ ? detail::refs::make<context_ref>(raw_->verbs, static_cast<detail::pinnable*>(record_))
+                    : context_ref();
+    }
+    pd_ref pd() const noexcept {
+        return raw_ && raw_->pd ? detail::refs::make<pd_ref>(raw_->pd, static_cast<detail::pinnable*>(record_))
+                                : pd_ref();
+    }
     qp_ref qp() const noexcept { return raw_ ? qp_ref(raw_->qp) : qp_ref(); }
     srq_ref srq() const noexcept { return raw_ ? srq_ref(raw_->srq) : srq_ref(); }
 

@@ -9,11 +9,6 @@
 #include <chrono>
 #include <climits>
 #include <cstdint>
-#include <version>
-
-#if defined(__cpp_lib_jthread)
-#include <stop_token>
-#endif
 
 namespace rdma::inline RDMACPP_ABI {
 
@@ -62,30 +57,6 @@ struct wait_options {
 };
 
 namespace detail {
-
-#if defined(__cpp_lib_jthread)
-using stop_token = std::stop_token;
-#else
-/// Stands for std::stop_token where the standard library has none (libc++ before 17): it never stops.
-struct stop_token {
-    bool stop_requested() const noexcept { return false; }
-};
-#endif
-
-/// What is called when stop is requested.
-struct stop_action {
-    void (*call)(void const* object) noexcept;
-    void const* object;
-    void operator()() const noexcept { call(object); }
-};
-
-#if defined(__cpp_lib_jthread)
-using stop_callback = std::stop_callback<stop_action>;
-#else
-struct stop_callback {
-    stop_callback(stop_token const&, stop_action const&) noexcept {}
-};
-#endif
 
 /// A point in time to wait for, or never.
 class deadline {

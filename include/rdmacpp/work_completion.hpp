@@ -39,6 +39,8 @@ enum class wc_status {
     fatal_err = IBV_WC_FATAL_ERR,
     resp_timeout_err = IBV_WC_RESP_TIMEOUT_ERR,
     general_err = IBV_WC_GENERAL_ERR,
+    tm_err = IBV_WC_TM_ERR,
+    tm_rndv_incomplete = IBV_WC_TM_RNDV_INCOMPLETE,
 };
 
 /// The name and meaning of a status, as libibverbs gives it.
@@ -53,8 +55,19 @@ enum class wc_opcode {
     fetch_add = IBV_WC_FETCH_ADD,
     bind_mw = IBV_WC_BIND_MW,
     local_inv = IBV_WC_LOCAL_INV,
+    tso = IBV_WC_TSO,
+    flush = 8,        // IBV_WC_FLUSH, of rdma-core 50
+    atomic_write = 9, // IBV_WC_ATOMIC_WRITE, of rdma-core 44
     recv = IBV_WC_RECV,
     recv_rdma_with_imm = IBV_WC_RECV_RDMA_WITH_IMM,
+    tm_add = IBV_WC_TM_ADD,
+    tm_del = IBV_WC_TM_DEL,
+    tm_sync = IBV_WC_TM_SYNC,
+    tm_recv = IBV_WC_TM_RECV,
+    tm_no_tag = IBV_WC_TM_NO_TAG,
+    driver1 = IBV_WC_DRIVER1,
+    driver2 = IBV_WC_DRIVER1 + 1, // of rdma-core 39
+    driver3 = IBV_WC_DRIVER1 + 2,
 };
 
 /// What is known of a work request that succeeded; only work_completion::success gives one.
@@ -69,8 +82,22 @@ public:
     std::optional<Data> imm_data() const noexcept {
         return wc_->wc_flags & IBV_WC_WITH_IMM ? std::optional<Data>(wc_->imm_data) : std::nullopt;
     }
+    /// The key that the sender took back (send_wr::send_inv), if it took one.
+    template <class Key = std::uint32_t>
+    std::optional<Key> invalidated_rkey() const noexcept {
+        return wc_->wc_flags & IBV_WC_WITH_INV ? std::optional<Key>(wc_->invalidated_rkey) : std::nullopt;
+    }
     /// The QP that sent it; for datagrams.
     std::uint32_t src_qp() const noexcept { return wc_->src_qp; }
+    /// Whether the buffer of a datagram begins with an ibv_grh: else those bytes mean nothing.
+    bool has_grh() const noexcept { return wc_->wc_flags & IBV_WC_GRH; }
+    /// @name Of the sender of a datagram, on InfiniBand.
+    /// @{
+    std::uint16_t slid() const noexcept { return wc_->slid; }
+    std::uint8_t sl() const noexcept { return wc_->sl; }
+    std::uint8_t dlid_path_bits() const noexcept { return wc_->dlid_path_bits; }
+    std::uint16_t pkey_index() const noexcept { return wc_->pkey_index; }
+    /// @}
     /// Flags of ibv_wc_flags.
     unsigned wc_flags() const noexcept { return wc_->wc_flags; }
 
@@ -84,7 +111,8 @@ private:
 /// the status, the QP number and the vendor's code mean anything; the rest is reached through success() alone.
 class work_completion {
 public:
-    work_completion() noexcept = default;
+    /// To be polled into: until then it holds nothing that means anything.
+    work_completion() noexcept {} // NOLINT: zeroing an array of them would cost what C does not pay
     explicit work_completion(ibv_wc const& wc) noexcept : wc_(wc) {}
 
     std::uint64_t wr_id() const noexcept { return wc_.wr_id; }
@@ -106,7 +134,7 @@ public:
     ibv_wc const& native_handle() const noexcept { return wc_; }
 
 private:
-    ibv_wc wc_{};
+    ibv_wc wc_;
 };
 
 // ibv_poll_cq writes into an array of these.

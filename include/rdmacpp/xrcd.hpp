@@ -17,40 +17,23 @@
 namespace rdma::inline RDMACPP_ABI {
 
 namespace detail {
-struct xrcd_node : verbs_node {
-    xrcd_node() noexcept
-        : verbs_node(
-              &verbs_node::last<xrcd_node>,
-              [](void* p) noexcept { return ::ibv_close_xrcd(static_cast<ibv_xrcd*>(p)); }, "ibv_close_xrcd") {}
+struct xrcd_node : node_of<xrcd_node, ibv_xrcd> {
+    static constexpr char const* made_by = "ibv_open_xrcd";
+    static constexpr char const* ended_by = "ibv_close_xrcd";
+    static int end(ibv_xrcd* xrcd) noexcept { return ::ibv_close_xrcd(xrcd); }
 };
 } // namespace detail
 
 /// A borrowed XRC domain. It closes nothing and cannot turn into an owner; what is made with it keeps the xrcd alive.
-class xrcd_ref {
+class xrcd_ref : public verbs_ref<xrcd_ref, ibv_xrcd> {
 public:
-    xrcd_ref() noexcept = default;
-    /// Borrows an XRC domain of C's; it must outlive what is made with it.
-    xrcd_ref(ibv_xrcd* raw) noexcept : raw_(raw) {} // NOLINT: a reference to it is no more than the pointer
-
-    /// The C domain; null when empty.
-    ibv_xrcd* native_handle() const noexcept { return raw_; }
-    explicit operator bool() const noexcept { return raw_ != nullptr; }
-
-    friend bool operator==(xrcd_ref a, xrcd_ref b) noexcept { return a.raw_ == b.raw_; }
-
-private:
-    friend class xrcd;
-    friend class cm_id;
-
-    xrcd_ref(ibv_xrcd* raw, detail::verbs_node* node) noexcept : raw_(raw), node_(node) {}
-
-    ibv_xrcd* raw_ = nullptr;
-    detail::verbs_node* node_ = nullptr;
+    using verbs_ref::verbs_ref;
 };
 
 /// An owned XRC domain of this process (ibv_open_xrcd).
-class [[nodiscard]] xrcd : public verbs_owner<ibv_xrcd, detail::xrcd_node> {
+class [[nodiscard]] xrcd : public verbs_owner<detail::xrcd_node, xrcd_ref> {
 public:
+    using verbs_owner::verbs_owner;
     /// Empty.
     xrcd() noexcept = default;
 
@@ -63,14 +46,6 @@ public:
         if (ec)
             detail::throw_error(ec, "ibv_open_xrcd", {context.device_name()});
     }
-    /// Takes over a domain that C opened, or that release() gave back. @throws rdma::error errc::null_handle,
-    /// errc::already_owned
-    xrcd(adopt_t, ibv_xrcd* raw) {
-        std::error_code ec;
-        *this = xrcd(adopt, raw, ec);
-        if (ec)
-            detail::throw_error(ec, "ibv_open_xrcd", {"adopt"});
-    }
 #endif
     /// The twin of the opening constructor: empty on failure.
     xrcd(context_ref context, std::error_code& ec) noexcept {
@@ -79,15 +54,8 @@ public:
         attr.fd = -1;
         attr.oflags = O_CREAT;
         if (auto* const node = fresh_node(static_cast<bool>(context), ec))
-            own(::ibv_open_xrcd(context.native_handle(), &attr), node, {context.id_}, ec);
+            own(::ibv_open_xrcd(context.native_handle(), &attr), node, {detail::keeper(context)}, ec);
     }
-    /// The twin of the adopting constructor: empty on failure.
-    xrcd(adopt_t, ibv_xrcd* raw, std::error_code& ec) noexcept { take_over(raw, ec); }
-
-    operator xrcd_ref() const& noexcept { return {raw_, node_}; }
-    operator xrcd_ref() const&& = delete;
-    void swap(xrcd& other) noexcept { verbs_owner::swap(other); }
-    friend void swap(xrcd& a, xrcd& b) noexcept { a.swap(b); }
 };
 
 static_assert(std::is_trivially_copyable_v<xrcd_ref>);
@@ -97,10 +65,6 @@ static_assert(!detail::makes<xrcd, xrcd_ref> && !detail::makes<xrcd, ibv_xrcd*>)
 } // namespace rdma::inline RDMACPP_ABI
 
 template <>
-struct std::hash<rdma::xrcd_ref> {
-    std::size_t operator()(rdma::xrcd_ref handle) const noexcept {
-        return std::hash<void const*>()(handle.native_handle());
-    }
-};
+struct std::hash<rdma::xrcd_ref> : rdma::detail::ref_hash<rdma::xrcd_ref> {};
 
 #endif

@@ -13,6 +13,7 @@
 #include <iostream>
 #include <memory>
 #include <set>
+#include <stop_token>
 #include <string>
 #include <vector>
 

@@ -55,8 +55,8 @@ rdma::async_event next_async_event(rdma::context_ref context) {
     while (clock::now() < until) {
         pollfd watched{context.native_handle()->async_fd, POLLIN, 0};
         ::poll(&watched, 1, 500);
-        while (rdma::async_event event = context.try_get_async_event())
-            if (event.qp() || event.type() == IBV_EVENT_CQ_ERR)
+        for (rdma::async_event event : context.async_channel().pending())
+            if (event.qp() || event.type() == rdma::async_event_type::cq_err)
                 return event;
     }
     return {};
@@ -72,7 +72,7 @@ void async_event_of_qp_held(device const& on) {
     rdma::async_event event = next_async_event(context);
     REQUIRE(event);
     INFO(to_string(event));
-    CHECK(event.type() == IBV_EVENT_SQ_DRAINED);
+    CHECK(event.type() == rdma::async_event_type::sq_drained);
     REQUIRE(event.qp() == connection.client.qp());
 
     connection.client = cm_id();
@@ -115,7 +115,7 @@ void async_event_of_cq_held(device const& on) {
     rdma::async_event event = next_async_event(context);
     REQUIRE(event);
     INFO(to_string(event));
-    CHECK(event.type() == IBV_EVENT_CQ_ERR);
+    CHECK(event.type() == rdma::async_event_type::cq_err);
     queue = rdma::cq();
     client = cm_id();
     CHECK(client_channel.stats().ids_awaiting_ack == 1); // what is made from an id's device keeps its C object

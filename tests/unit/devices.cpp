@@ -409,15 +409,15 @@ TEST_CASE_METHOD(everything,
 TEST_CASE_METHOD(everything, "T10 events held of a device that is cut off are acked, and what they keep goes with them",
                  "[devices]") {
     fake::push_async(qp.native_handle(), IBV_EVENT_QP_FATAL);
-    rdma::async_event trouble = id.verbs().try_get_async_event();
+    rdma::async_event trouble = async_event_of(id.verbs());
     REQUIRE(trouble);
     fake::push_cq_event(cq.native_handle());
     auto completion = bell.try_get();
     REQUIRE(completion);
     fake::remove_device("rxe0");
     rdma::cm_event removal = next(channel, type::device_removal);
-    rdma::async_event const fatal = id.verbs().try_get_async_event();
-    CHECK(fatal.type() == IBV_EVENT_DEVICE_FATAL);
+    rdma::async_event const fatal = async_event_of(id.verbs());
+    CHECK(fatal.type() == rdma::async_event_type::device_fatal);
     CHECK((!fatal.qp() && !fatal.cq() && !fatal.srq()));
     drop_from(3);
     CHECK(fake::live().ids == 2 - 1); // the one without events is gone

@@ -155,7 +155,7 @@ private:
         auto const sent = step::run([&](auto&... ec) { return cq_.wait_for({&wc, 1}, 1s, ec...); });
         CHECK(sent.size() == 1);
         fake::push_async(client_.qp().native_handle(), IBV_EVENT_COMM_EST);
-        trouble_ = step::run([&](auto&... ec) { return client_.verbs().try_get_async_event(ec...); });
+        trouble_ = step::run([&](auto&... ec) { return async_event_of(client_.verbs(), ec...); });
         CHECK(trouble_);
     }
 
@@ -305,7 +305,7 @@ private:
             return rdma::qp(pd_, rdma::qp_type::rc, {.send_cq = cq_, .recv_cq = cq_, .srq = shared_.srq()}, ec...);
         });
         fake::push_async(shared_.srq().native_handle(), IBV_EVENT_SRQ_LIMIT_REACHED);
-        trouble_ = step::run([&](auto&... ec) { return shared_.verbs().try_get_async_event(ec...); });
+        trouble_ = step::run([&](auto&... ec) { return async_event_of(shared_.verbs(), ec...); });
     }
 
     void make_xrc() {
@@ -682,7 +682,7 @@ TEST_CASE("faults: a CQ and a QP whose destroys failed: their late events are sw
     id.destroy_qp();
     fake::push_async(raw_qp, IBV_EVENT_QP_FATAL);
     fake::push_async(raw_cq, IBV_EVENT_CQ_ERR);
-    CHECK_FALSE(device.try_get_async_event());
+    CHECK_FALSE(async_event_of(device));
     CHECK(raw_qp->events_completed == 1);
     CHECK(raw_cq->async_events_completed == 1);
     std::size_t failures_of_their_own = 0;

@@ -354,7 +354,7 @@ TEST_CASE_METHOD(two_channels, "migrate: what was made from the id keeps it, on 
     id.create_qp({});
     rdma::pd pd(id.verbs());
     fake::push_async(id.qp().native_handle(), IBV_EVENT_COMM_EST);
-    rdma::async_event trouble = id.verbs().try_get_async_event();
+    rdma::async_event trouble = async_event_of(id.verbs());
     fake::push_cq_event(id.send_cq().native_handle());
     std::optional<rdma::cq_event> completion = id.send_cq_channel().try_get();
     id.migrate(to); // C waits for none of these

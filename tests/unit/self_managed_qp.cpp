@@ -94,7 +94,7 @@ TEST_CASE("own QP: it, what it needs, and the id whose device it is on are dropp
         id.create_srq();
         rdma::qp qp(pd, rdma::qp_type::rc, {.send_cq = send, .recv_cq = recv, .srq = id.srq()});
         fake::push_async(qp.native_handle(), IBV_EVENT_COMM_EST);
-        rdma::async_event event = id.verbs().try_get_async_event();
+        rdma::async_event event = async_event_of(id.verbs());
         for (int const each : order)
             switch (each) {
             case 0: id = {}; break;
@@ -115,9 +115,9 @@ TEST_CASE("own QP: it, what it needs, and the id whose device it is on are dropp
 TEST_CASE_METHOD(two_ends, "own QP: made, refused, given to C and adopted", "[qp]") {
     std::error_code ec;
     refused(
-        rdma::errc::not_bound, [] { (void)rdma::qp(rdma::pd_ref(), rdma::qp_type::rc, {}); },
-        [](std::error_code& e) { CHECK_FALSE(rdma::qp(rdma::pd_ref(), rdma::qp_type::rc, {}, e)); });
-    CHECK(thrown([&] { (void)rdma::qp(client.pd(), rdma::qp_type::rc, {}); }, "ibv_create_qp") ==
+        rdma::errc::not_bound, [] { (void)rdma::qp(rdma::pd_ref(), rdma::qp_type::rc, rdma::qp_init_attr()); },
+        [](std::error_code& e) { CHECK_FALSE(rdma::qp(rdma::pd_ref(), rdma::qp_type::rc, rdma::qp_init_attr(), e)); });
+    CHECK(thrown([&] { (void)rdma::qp(client.pd(), rdma::qp_type::rc, rdma::qp_init_attr()); }, "ibv_create_qp") ==
           std::errc::invalid_argument); // no CQs
     rdma::cq cq(client.verbs(), 8);
     fake::fail("ibv_create_qp", 1, ENOMEM);

@@ -150,9 +150,9 @@ TEST_CASE("srq: the limit raises an event that keeps the SRQ", "[srq]") {
     ibv_srq* const raw = id.srq().native_handle();
     id.srq().set_limit(2);
     fake::push_async(raw, IBV_EVENT_SRQ_LIMIT_REACHED);
-    rdma::async_event event = id.verbs().try_get_async_event();
+    rdma::async_event event = async_event_of(id.verbs());
     REQUIRE(event);
-    CHECK(event.type() == IBV_EVENT_SRQ_LIMIT_REACHED);
+    CHECK(event.type() == rdma::async_event_type::srq_limit_reached);
     CHECK(event.srq() == id.srq());
     CHECK_FALSE(event.qp());
     CHECK_FALSE(event.cq());
@@ -242,7 +242,7 @@ TEST_CASE("srq: the id, its QP, SRQ and events, and another id's QP are dropped 
         s.id.create_qp({});
         user.create_qp(pd, {.srq = s.id.srq()});
         fake::push_async(s.raw, IBV_EVENT_SRQ_LIMIT_REACHED);
-        rdma::async_event event = s.id.verbs().try_get_async_event();
+        rdma::async_event event = async_event_of(s.id.verbs());
         for (int const each : order)
             switch (each) {
             case 0: s.id = {}; break;
@@ -279,7 +279,7 @@ TEST_CASE_METHOD(one_srq, "srq: a failed destroy is told once", "[srq]") {
     id.destroy_srq();
     CHECK(told(rdma::diagnostic_kind::destroy_failed) == 1);
     fake::push_async(raw, IBV_EVENT_SRQ_ERR); // comes late
-    CHECK_FALSE(id.verbs().try_get_async_event());
+    CHECK_FALSE(async_event_of(id.verbs()));
     id = {};
     CHECK(destroyed(raw) == 1);
 }
@@ -293,7 +293,7 @@ TEST_CASE_METHOD(one_srq, "srq: goes to C with its id, and comes back", "[srq]")
         id = rdma::cm_id(rdma::adopt, channel, c);
         CHECK(id.srq().native_handle() == raw);
         fake::push_async(raw, IBV_EVENT_SRQ_LIMIT_REACHED);
-        event = id.verbs().try_get_async_event();
+        event = async_event_of(id.verbs());
         id = {};
         CHECK(destroyed(raw) == 0);
         event.ack();

@@ -94,6 +94,16 @@ private:
 };
 
 /// Every call of C so far; comparing two of these numbers shows that nothing was called in between.
+/// The next asynchronous event of a device, if there is one.
+inline rdma::async_event async_event_of(rdma::context_ref device) {
+    auto event = device.async_channel().try_get();
+    return event ? std::move(*event) : rdma::async_event();
+}
+inline rdma::async_event async_event_of(rdma::context_ref device, std::error_code& ec) {
+    auto event = device.async_channel().try_get(ec);
+    return event ? std::move(*event) : rdma::async_event();
+}
+
 inline std::size_t calls_made() { return fake::calls().size(); }
 
 /// The places in the log of a function's calls.

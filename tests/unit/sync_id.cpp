@@ -552,7 +552,7 @@ TEST_CASE("sync_id: an async event of its QP or SRQ is held while it is dropped"
             fake::push_async(raw->srq, IBV_EVENT_SRQ_LIMIT_REACHED);
         else
             fake::push_async(raw->qp, IBV_EVENT_COMM_EST);
-        rdma::async_event held = client.verbs().try_get_async_event();
+        rdma::async_event held = async_event_of(client.verbs());
         REQUIRE(held);
         client = {};
         CHECK(fake::count("rdma_destroy_ep") == 0);
@@ -718,7 +718,7 @@ TEST_CASE("sync_id: an event of its CQ is held beyond it") {
     REQUIRE(::rdma_create_ep(&raw, found.native_handle(), nullptr, &attr) == 0);
     rdma::sync_id id(rdma::adopt, raw);
     fake::push_async(raw->send_cq, IBV_EVENT_CQ_ERR);
-    rdma::async_event held = id.verbs().try_get_async_event();
+    rdma::async_event held = async_event_of(id.verbs());
     REQUIRE(held);
     id = {};
     CHECK(fake::count("ibv_destroy_cq") == 1); // that of receives

@@ -252,7 +252,7 @@ TEST_CASE("threads: an id is dropped on one while events of its QP and CQs are a
             id = make_bound(channel);
             id.create_qp({});
             fake::push_async(id.qp().native_handle(), IBV_EVENT_COMM_EST);
-            trouble = id.verbs().try_get_async_event();
+            trouble = async_event_of(id.verbs());
             fake::push_cq_event(id.recv_cq().native_handle());
             completion = id.recv_cq_channel().try_get();
         },

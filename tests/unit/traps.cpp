@@ -47,7 +47,7 @@ rdma_cm_id* make_id_in_c(rdma::event_channel const& channel) {
 }
 
 rdma::async_event next_async(rdma::context_ref device) {
-    rdma::async_event event = device.try_get_async_event();
+    rdma::async_event event = async_event_of(device);
     REQUIRE(event);
     return event;
 }

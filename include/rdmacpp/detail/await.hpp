@@ -5,6 +5,7 @@
 #include "../config.hpp"
 #if __cplusplus >= 202002L // below, config.hpp says what to do
 
+#include "../any_stop_token.hpp"
 #include "../cm_event.hpp"
 #include "../event_channel.hpp"
 #include "../timeout.hpp"
@@ -17,7 +18,7 @@ namespace rdma::inline RDMACPP_ABI::detail {
 /// What limits a wait.
 struct limits {
     deadline until;
-    stop_token stop;
+    any_stop_token stop;
 
     /// Why to give up now, if there is a reason.
     std::error_code reached() const noexcept {

@@ -9,15 +9,15 @@
 #if __cplusplus >= 202002L // below, config.hpp says what to do
 
 #include "../stats.hpp"
+#include "atomic.hpp"
 #include "id_record.hpp"
 #include "join_record.hpp"
+#include "mutex.hpp"
 #include "removal.hpp"
 #include "wait_room.hpp"
 
-#include <atomic>
 #include <cerrno>
 #include <cstdint>
-#include <mutex>
 #include <new>
 #include <utility>
 
@@ -50,7 +50,7 @@ struct channel_state {
     static channel_state* open(std::error_code& ec) noexcept;
     static channel_state* adopt(rdma_event_channel* channel, std::error_code& ec) noexcept;
     static channel_state* borrow(rdma_event_channel* channel, std::error_code& ec) noexcept;
-    void ref() noexcept { refs.fetch_add(1, std::memory_order_relaxed); }
+    void ref() noexcept { refs.fetch_add(1, order::relaxed); }
     void unref() noexcept;
     void close() noexcept;
     rdma_event_channel* release() noexcept;
@@ -74,7 +74,7 @@ struct channel_state {
 
     // ---- events
     bool try_get(held_event& event, wait_options options, std::error_code& ec) noexcept;
-    woken get(held_event& event, deadline const& until, stop_token const& stop, wait_options options,
+    woken get(held_event& event, deadline const& until, any_stop_token const& stop, wait_options options,
               std::error_code& ec) noexcept;
     bool adopt_event(rdma_cm_event* event, held_event& held, std::error_code& ec) noexcept;
     void ack(held_event const& event) noexcept;
@@ -84,13 +84,13 @@ struct channel_state {
 
     rdma_event_channel* const raw;
     channel_state* next = nullptr; // in the registry
-    std::atomic<std::uint32_t> refs{1};
+    detail::atomic<std::uint32_t> refs{1};
     unsigned const born_in = process::current();
-    std::atomic<bool> owned{false}; // by an event_channel: then the C channel is destroyed with the last reference
-    int flags_before = 0;           // of the descriptor, for release()
+    detail::atomic<bool> owned{false}; // by an event_channel: then the C channel is destroyed with the last reference
+    int flags_before = 0;              // of the descriptor, for release()
     wait_room room;
 
-    std::mutex mutex; // never held while user code runs, while waiting, or around a destroy of an id, QP or CQ
+    detail::mutex mutex; // never held while user code runs, while waiting, or around a destroy of an id, QP or CQ
     address_map<id_record> ids;
     id_record* spares = nullptr;  // made before each C get, so that nothing can fail after it
     id_record* retired = nullptr; // released to C, and their address used again since
@@ -137,7 +137,7 @@ private:
 
 /// Every channel state, by its C channel. One per process, never destroyed.
 struct RDMACPP_EXPORT channel_registry {
-    std::mutex mutex;
+    detail::mutex mutex;
     address_map<channel_state> channels;
 
     static channel_registry& get() noexcept {
@@ -174,13 +174,13 @@ inline void channel_state::forget_stale(rdma_event_channel const* channel) noexc
     channel_state* stale;
     {
         channel_registry& registry = channel_registry::get();
-        std::lock_guard const lock(registry.mutex);
+        lock_guard const lock(registry.mutex);
         stale = registry.channels.find(channel);
         if (!stale)
             return;
         registry.channels.erase(stale);
-        stale->owned.store(false, std::memory_order_release);
-        if (stale->refs.load(std::memory_order_acquire) != 0 && !stale->is_all_of_c())
+        stale->owned.store(false, order::release);
+        if (stale->refs.load(order::acquire) != 0 && !stale->is_all_of_c())
             return; // ids or events of ours were left on it
     }
     stale->end();
@@ -188,13 +188,13 @@ inline void channel_state::forget_stale(rdma_event_channel const* channel) noexc
 
 /// Nothing but ids and events that were released to C, and never came back.
 inline bool channel_state::is_all_of_c() noexcept {
-    std::lock_guard const lock(mutex);
+    lock_guard const lock(mutex);
     bool all = true;
     ids.for_each([&all](id_record const* id) {
         bool const c_has_it = id->has(id_status::foreign) || id->has(id_status::released) || id->has(id_status::lent);
         all = all && (c_has_it || id->leaked);
         for (event_tally const& events : id->held_events)
-            all = all && events.held == events.released.load(std::memory_order_relaxed);
+            all = all && events.held == events.released.load(order::relaxed);
     });
     return all;
 }
@@ -203,14 +203,14 @@ inline channel_state* channel_state::adopt(rdma_event_channel* channel, std::err
     channel_state* const state = borrow(channel, ec);
     if (!state)
         return nullptr;
-    if (state->owned.exchange(true, std::memory_order_acq_rel)) {
+    if (state->owned.exchange(true, order::acq_rel)) {
         ec = errc::already_owned;
         state->unref();
         return nullptr;
     }
     if (!set_nonblocking(channel->fd, state->flags_before)) {
         ec = system_error_code(errno);
-        state->owned.store(false, std::memory_order_release);
+        state->owned.store(false, order::release);
         state->unref();
         return nullptr;
     }
@@ -224,7 +224,7 @@ inline channel_state* channel_state::borrow(rdma_event_channel* channel, std::er
         return nullptr;
     }
     channel_registry& registry = channel_registry::get();
-    std::lock_guard const lock(registry.mutex);
+    lock_guard const lock(registry.mutex);
     if (channel_state* const known = registry.channels.find(channel)) {
         known->ref();
         return known;
@@ -238,15 +238,15 @@ inline channel_state* channel_state::borrow(rdma_event_channel* channel, std::er
 }
 
 inline void channel_state::unref() noexcept {
-    std::uint32_t count = refs.load(std::memory_order_relaxed);
+    std::uint32_t count = refs.load(order::relaxed);
     while (count > 1)
-        if (refs.compare_exchange_weak(count, count - 1, std::memory_order_acq_rel))
+        if (refs.compare_exchange(count, count - 1, order::acq_rel))
             return;
     { // the last one goes under the registry's mutex, or a borrow could find a
         // state that is about to end
         channel_registry& registry = channel_registry::get();
-        std::lock_guard const lock(registry.mutex);
-        if (refs.fetch_sub(1, std::memory_order_acq_rel) != 1)
+        lock_guard const lock(registry.mutex);
+        if (refs.fetch_sub(1, order::acq_rel) != 1)
             return;
         registry.channels.erase(this);
     }
@@ -254,7 +254,7 @@ inline void channel_state::unref() noexcept {
 }
 
 inline void channel_state::end() noexcept {
-    if (owned.load(std::memory_order_acquire))
+    if (owned.load(order::acquire))
         ::rdma_destroy_event_channel(raw);
     auto const forget = [](id_record* left) { // leaked or released: the C id is not ours to touch
         unpin(take(left->qp));
@@ -283,19 +283,19 @@ inline void channel_state::close() noexcept {
 inline rdma_event_channel* channel_state::release() noexcept {
     if (inherited())
         return raw; // whether the descriptor blocks is the parent's affair, too
-    owned.store(false, std::memory_order_release);
+    owned.store(false, order::release);
     ::fcntl(raw->fd, F_SETFL, flags_before);
-    refs.fetch_sub(1, std::memory_order_acq_rel); // at zero it stays in the registry, for the next adopt or borrow
+    refs.fetch_sub(1, order::acq_rel); // at zero it stays in the registry, for the next adopt or borrow
     return raw;
 }
 
 inline channel_stats channel_state::stats() noexcept {
-    std::lock_guard const lock(mutex);
+    lock_guard const lock(mutex);
     channel_stats now = counts;
     ids.for_each([&now](id_record const* id) {
         if (id->has(id_status::owned) || id->has(id_status::in_event))
             ++now.ids_live;
-        else if (id->has(id_status::dropped) && id->pins.load(std::memory_order_relaxed) != 0)
+        else if (id->has(id_status::dropped) && id->pins.load(order::relaxed) != 0)
             ++now.ids_awaiting_ack;
     });
     return now;
@@ -305,14 +305,12 @@ inline channel_stats channel_state::stats() noexcept {
 
 /// With its first pin a record keeps its channel, with its last it lets go.
 inline void channel_state::pin_record(id_record& id) noexcept {
-    if (id.pins.fetch_add(1, std::memory_order_relaxed) == 0)
+    if (id.pins.fetch_add(1, order::relaxed) == 0)
         ref();
 }
 
 /// True if that was the last pin: the caller then calls on_last_unpin, with no lock held.
-inline bool channel_state::unpin_record(id_record& id) noexcept {
-    return id.pins.fetch_sub(1, std::memory_order_acq_rel) == 1;
-}
+inline bool channel_state::unpin_record(id_record& id) noexcept { return id.pins.fetch_sub(1, order::acq_rel) == 1; }
 
 /// A record at a used address replaces what stood there: malloc hands the address of a dead id out again at once,
 /// before the thread that destroyed it comes to erase its entry.
@@ -370,7 +368,7 @@ inline id_record* channel_state::create_id(rdma_port_space ps, void* context, st
     }
     record->status.store(id_status::owned);
     pin_record(*record);
-    std::lock_guard const lock(mutex);
+    lock_guard const lock(mutex);
     insert(*record);
     return record;
 }
@@ -383,7 +381,7 @@ inline id_record* channel_state::adopt_id(rdma_cm_id* id, std::error_code& ec) n
         ec = errc::wrong_channel;
     if (ec)
         return nullptr;
-    std::lock_guard const lock(mutex);
+    lock_guard const lock(mutex);
     id_record* const known = ids.find(id);
     if (known && (known->has(id_status::owned) || known->has(id_status::in_event) || known->has(id_status::dropped))) {
         ec = errc::already_owned;
@@ -398,7 +396,7 @@ inline id_record* channel_state::adopt_id(rdma_cm_id* id, std::error_code& ec) n
         pin_record(record);
         record.request.store(request_state::unknown);
     }
-    record.active.store(true, std::memory_order_relaxed); // perhaps: a needless disconnect fails without harm
+    record.active.store(true, order::relaxed); // perhaps: a needless disconnect fails without harm
     record.status.store(id_status::owned);
     return &record;
 }
@@ -412,7 +410,7 @@ inline void channel_state::release_id(id_record& id) noexcept {
         removal_watch::get().forget_id();
     id.status.store(id_status::released);
     if (unpin_record(id))
-        refs.fetch_sub(1, std::memory_order_acq_rel); // not unref(): C's id needs the channel, even if nobody else does
+        refs.fetch_sub(1, order::acq_rel); // not unref(): C's id needs the channel, even if nobody else does
 }
 
 /// librdmacm looks at id->qp inside a get without any lock: so it is taken away under the mutex that each get holds.
@@ -447,12 +445,12 @@ inline verbs_node* channel_state::unhook_srq_locked(id_record& id) noexcept {
 }
 
 inline verbs_node* channel_state::unhook_srq(id_record& id) noexcept {
-    std::lock_guard const lock(mutex);
+    lock_guard const lock(mutex);
     return unhook_srq_locked(id);
 }
 
 inline verbs_node* channel_state::unhook_qp(id_record& id) noexcept {
-    std::lock_guard const lock(mutex);
+    lock_guard const lock(mutex);
     return unhook_qp_locked(id);
 }
 
@@ -461,7 +459,7 @@ inline void channel_state::sever(id_record& id) noexcept {
     bool const undecided = id.request.load() == request_state::undecided;
     if (undecided && ::rdma_reject(id.raw, nullptr, 0) == 0)
         return;
-    bool const maybe_connected = undecided || id.active.load(std::memory_order_relaxed); // C may have accepted it
+    bool const maybe_connected = undecided || id.active.load(order::relaxed); // C may have accepted it
     if (maybe_connected && id.raw->verbs)
         ::rdma_disconnect(id.raw);
 }
@@ -472,13 +470,13 @@ inline void channel_state::drop(id_record& id) noexcept {
         return;
     verbs_node *qp, *srq;
     {
-        std::lock_guard const lock(mutex);
+        lock_guard const lock(mutex);
         id.status.store(id_status::dropped);
         qp = unhook_qp_locked(id);
         srq = unhook_srq_locked(id);
     }
     leave_unheld(id);
-    if (qp && qp->pins.load(std::memory_order_relaxed) > 1) { // an event of it is held: it stays, but must go quiet
+    if (qp && qp->pins.load(order::relaxed) > 1) { // an event of it is held: it stays, but must go quiet
         ibv_qp_attr attr{};
         attr.qp_state = IBV_QPS_ERR;
         ::ibv_modify_qp(static_cast<ibv_qp*>(qp->raw), &attr, IBV_QP_STATE);
@@ -490,7 +488,7 @@ inline void channel_state::drop(id_record& id) noexcept {
 
 /// Drops the owner's pin.
 inline void channel_state::let_go(id_record& id) noexcept {
-    if (id.pins.load(std::memory_order_acquire) > 1)
+    if (id.pins.load(order::acquire) > 1)
         sever(id);
     if (unpin_record(id))
         last_unpin(id);
@@ -517,7 +515,7 @@ inline void channel_state::notice_removal(id_record& id) noexcept {
 
 inline std::error_code channel_state::destroy_c_id(id_record& id) noexcept {
     { // whoever looks at the C id under the mutex has seen a pin, and is done with it now
-        std::lock_guard const lock(mutex);
+        lock_guard const lock(mutex);
         notice_removal(id);
     }
     removal_watch& watch = removal_watch::get();
@@ -533,7 +531,7 @@ inline void channel_state::finish(id_record& id) noexcept {
     std::error_code const failure = destroy_c_id(id);
     bool stays = false;
     {
-        std::lock_guard const lock(mutex);
+        lock_guard const lock(mutex);
         if (id.listed && failure)
             stays = id.leaked = true;
         else if (id.listed)
@@ -554,7 +552,7 @@ inline std::uint32_t channel_state::held_of_qp(id_record const& id) noexcept {
         if (!node)
             continue;
         std::uint32_t const by_owner = node == id.send_cq || node == id.recv_cq || node == id.srq_cq ? 0 : 1;
-        held += node->pins.load(std::memory_order_relaxed) - by_owner - verbs_table::get().users_of(*node);
+        held += node->pins.load(order::relaxed) - by_owner - verbs_table::get().users_of(*node);
     }
     return held;
 }
@@ -574,8 +572,8 @@ inline bool channel_state::serves_others(id_record const& id) noexcept {
 inline std::error_code channel_state::destroy(id_record& id, std::uint32_t& held) noexcept {
     verbs_node *qp, *srq;
     {
-        std::lock_guard const lock(mutex);
-        held = id.events + id.named.load(std::memory_order_relaxed) + held_of_qp(id);
+        lock_guard const lock(mutex);
+        held = id.events + id.named.load(order::relaxed) + held_of_qp(id);
         if (held != 0)
             return system_error_code(EDEADLK);
         std::uint32_t own = 1; // the owner's pin, and those of what goes with the id
@@ -583,7 +581,7 @@ inline std::error_code channel_state::destroy(id_record& id, std::uint32_t& held
              {id.qp, static_cast<verbs_node*>(id.send_cq), static_cast<verbs_node*>(id.recv_cq), id.srq,
               static_cast<verbs_node*>(id.srq_cq)})
             own += part ? 1 : 0;
-        if (id.pins.load(std::memory_order_acquire) > own || serves_others(id))
+        if (id.pins.load(order::acquire) > own || serves_others(id))
             return system_error_code(EBUSY);
         id.status.store(id_status::dropped);
         qp = unhook_qp_locked(id);
@@ -592,7 +590,7 @@ inline std::error_code channel_state::destroy(id_record& id, std::uint32_t& held
     leave_unheld(id);
     unpin(qp);
     unpin(srq);
-    if (id.pins.load(std::memory_order_acquire) > 1) { // a completion or async event was got meanwhile: put off, then
+    if (id.pins.load(order::acquire) > 1) { // a completion or async event was got meanwhile: put off, then
         let_go(id);
         return {};
     }
@@ -601,7 +599,7 @@ inline std::error_code channel_state::destroy(id_record& id, std::uint32_t& held
         return failure;
     }
     {
-        std::lock_guard const lock(mutex);
+        lock_guard const lock(mutex);
         if (id.listed)
             ids.erase(&id);
     }
@@ -637,7 +635,7 @@ inline join_record* channel_state::join(id_record& id, address const& group, int
         return nullptr;
     }
     {
-        std::lock_guard const lock(mutex);
+        lock_guard const lock(mutex);
         for (join_record const* other = id.joins; other && !ec; other = other->next)
             if (other->group == group)
                 ec = errc::already_joined;
@@ -651,7 +649,7 @@ inline join_record* channel_state::join(id_record& id, address const& group, int
         if (!ec) {
             join->next = id.joins;
             id.joins = join;
-            id.multicasts.store(true, std::memory_order_relaxed);
+            id.multicasts.store(true, order::relaxed);
             return join;
         }
     }
@@ -685,10 +683,10 @@ inline std::error_code channel_state::leave_locked(join_record& join) noexcept {
 }
 
 inline std::error_code channel_state::leave(join_record& join, std::uint32_t& held) noexcept {
-    std::lock_guard const leaving(join_mutex::get());
+    lock_guard const leaving(join_mutex::get());
     if (!join.id)
         return {}; // its id is gone, and left it
-    std::lock_guard const lock(join.id->channel->mutex);
+    lock_guard const lock(join.id->channel->mutex);
     held = join.events;
     return held == 0 ? leave_locked(join) : system_error_code(EDEADLK);
 }
@@ -698,9 +696,9 @@ inline void channel_state::drop_join(join_record& join) noexcept {
     std::error_code failure;
     rdma_cm_id const* of = nullptr;
     {
-        std::lock_guard const leaving(join_mutex::get());
+        lock_guard const leaving(join_mutex::get());
         if (id_record* const id = join.id; id && id->has(id_status::owned)) { // or it is C's, like the group
-            std::lock_guard const lock(id->channel->mutex);
+            lock_guard const lock(id->channel->mutex);
             join.dropped = true;
             of = id->raw;
             detach(join);
@@ -719,12 +717,12 @@ inline void channel_state::report_failed_leave(rdma_cm_id const* id, std::error_
 
 /// The id is dropped: it leaves every group, now or with the last event of it. librdmacm would keep their memory.
 inline void channel_state::leave_unheld(id_record& id) noexcept {
-    if (!id.multicasts.load(std::memory_order_relaxed))
+    if (!id.multicasts.load(order::relaxed))
         return;
     std::error_code failure; // the last of them
     {
-        std::lock_guard const leaving(join_mutex::get());
-        std::lock_guard const lock(mutex);
+        lock_guard const leaving(join_mutex::get());
+        lock_guard const lock(mutex);
         for (join_record *join = id.joins, *following; join; join = following) {
             following = join->next;
             join->dropped = true;
@@ -739,7 +737,7 @@ inline void channel_state::leave_unheld(id_record& id) noexcept {
 inline void channel_state::forget_joins(id_record& id) noexcept {
     if (!id.joins)
         return;
-    std::lock_guard const leaving(join_mutex::get());
+    lock_guard const leaving(join_mutex::get());
     while (join_record* const join = id.joins) {
         id.joins = join->next;
         join->id = nullptr;
@@ -751,7 +749,7 @@ inline void channel_state::forget_joins(id_record& id) noexcept {
 inline void* channel_state::user_context_of_join(held_event const& event) noexcept {
     if (!is_of_join(*event.raw))
         return nullptr;
-    std::lock_guard const lock(event.charged->channel->mutex);
+    lock_guard const lock(event.charged->channel->mutex);
     join_record const* const join = find_join(*event.charged, *event.raw);
     return join ? join->user_context : const_cast<void*>(event.raw->param.ud.private_data);
 }
@@ -764,11 +762,10 @@ inline std::error_code channel_state::migrate(id_record& id, channel_state& to, 
     if (&from == &to)
         return {};
     {
-        join_lock const leaving(
-            id.multicasts.load(std::memory_order_relaxed)); // a membership finds the channel by the id
+        join_lock const leaving(id.multicasts.load(order::relaxed)); // a membership finds the channel by the id
         bool const in_order = reinterpret_cast<std::uintptr_t>(&from) < reinterpret_cast<std::uintptr_t>(&to);
-        std::lock_guard const first(in_order ? from.mutex : to.mutex);
-        std::lock_guard const second(in_order ? to.mutex : from.mutex);
+        lock_guard const first(in_order ? from.mutex : to.mutex);
+        lock_guard const second(in_order ? to.mutex : from.mutex);
         held = id.events;
         if (held != 0)
             return system_error_code(EDEADLK);
@@ -815,13 +812,13 @@ inline void channel_state::hold(rdma_cm_event* event, held_event& held, id_recor
         pin_record(*held.child); // as its owner
     }
     pin_record(*held.child); // as one that names it
-    held.child->named.fetch_add(1, std::memory_order_relaxed);
+    held.child->named.fetch_add(1, order::relaxed);
 }
 
 /// Remembers what later calls ask for.
 inline void channel_state::note(rdma_cm_event const* event, id_record& id) noexcept {
     switch (type_of(*event)) {
-    case cm_event_type::disconnected: id.ended.store(true, std::memory_order_release); break;
+    case cm_event_type::disconnected: id.ended.store(true, order::release); break;
     case cm_event_type::device_removal: note_removal(id); break;
     case cm_event_type::multicast_join:
         if (join_record* const join = find_join(id, *event)) {
@@ -875,7 +872,7 @@ inline bool channel_state::try_get(held_event& event, wait_options options, std:
     for (;;) {
         diagnostic story{};
         {
-            std::lock_guard const lock(mutex);
+            lock_guard const lock(mutex);
             if (!replenish()) {
                 ec = system_error_code(ENOMEM);
                 return true;
@@ -905,8 +902,8 @@ inline bool channel_state::try_get(held_event& event, wait_options options, std:
     }
 }
 
-inline woken channel_state::get(held_event& event, deadline const& until, stop_token const& stop, wait_options options,
-                                std::error_code& ec) noexcept {
+inline woken channel_state::get(held_event& event, deadline const& until, any_stop_token const& stop,
+                                wait_options options, std::error_code& ec) noexcept {
     ec.clear();
     return get_or_wait(room, raw->fd, until, stop, options, ec, [&]() noexcept { return try_get(event, options, ec); });
 }
@@ -914,16 +911,16 @@ inline woken channel_state::get(held_event& event, deadline const& until, stop_t
 /// The record of an id that has an owner on another channel, pinned.
 inline id_record* channel_state::find_elsewhere(rdma_cm_id const* id) noexcept {
     channel_registry& registry = channel_registry::get();
-    std::lock_guard const lock(registry.mutex);
+    lock_guard const lock(registry.mutex);
     id_record* found = nullptr;
     registry.channels.for_each([&](channel_state* channel) {
         if (channel == this || found)
             return;
-        std::lock_guard const inside(channel->mutex);
+        lock_guard const inside(channel->mutex);
         id_record* const record = channel->ids.find(id);
-        if (!record || record->pins.load(std::memory_order_relaxed) == 0)
+        if (!record || record->pins.load(order::relaxed) == 0)
             return;
-        if (record->has(id_status::owned) || record->named.load(std::memory_order_relaxed) != 0) {
+        if (record->has(id_status::owned) || record->named.load(order::relaxed) != 0) {
             channel->pin_record(*record);
             found = record;
         }
@@ -935,12 +932,12 @@ inline id_record* channel_state::find_elsewhere(rdma_cm_id const* id) noexcept {
 inline bool channel_state::adopt_event(rdma_cm_event* event, held_event& held, std::error_code& ec) noexcept {
     bool const brings_id = type_of(*event) == cm_event_type::connect_request;
     keep_record const elsewhere(brings_id ? find_elsewhere(event->id) : nullptr); // a new id may have migrated
-    std::lock_guard const lock(mutex);
+    lock_guard const lock(mutex);
     id_record* const charged = ids.find(charged_id(*event));
     id_record* const here = brings_id ? ids.find(event->id) : nullptr;
     id_record* const child = here ? here : elsewhere.id;
-    if (charged && charged->tally(type_of(*event)).released.load(std::memory_order_relaxed) != 0) {
-        charged->tally(type_of(*event)).released.fetch_sub(1, std::memory_order_relaxed);
+    if (charged && charged->tally(type_of(*event)).released.load(order::relaxed) != 0) {
+        charged->tally(type_of(*event)).released.fetch_sub(1, order::relaxed);
         held = {event, charged, child};
         if (child && child->has(id_status::lent))
             child->status.store(id_status::in_event);
@@ -957,7 +954,7 @@ inline bool channel_state::adopt_event(rdma_cm_event* event, held_event& held, s
 
 /// No lock and no C call. The pins stay: only their number is kept, since which released event is which never matters.
 inline void channel_state::release_event(held_event const& event) noexcept {
-    event.charged->tally(type_of(*event.raw)).released.fetch_add(1, std::memory_order_relaxed);
+    event.charged->tally(type_of(*event.raw)).released.fetch_add(1, order::relaxed);
     if (event.child)
         event.child->status.replace(id_status::in_event, id_status::lent);
 }
@@ -977,7 +974,7 @@ inline void channel_state::ack_of_join(held_event const& event) noexcept {
     id_record& id = *event.charged;
     join_record* join;
     {
-        std::lock_guard const lock(mutex);
+        lock_guard const lock(mutex);
         join = find_join(id, *event.raw);
         if (join)
             pin_record(id); // it is needed beyond the ack
@@ -988,8 +985,8 @@ inline void channel_state::ack_of_join(held_event const& event) noexcept {
     std::error_code failure;
     rdma_cm_id const* const raw_id = id.raw;
     {
-        std::lock_guard const leaving(join_mutex::get());
-        std::lock_guard const lock(id.channel->mutex);
+        lock_guard const leaving(join_mutex::get());
+        lock_guard const lock(id.channel->mutex);
         if (--join->events == 0 && join->dropped)
             failure = leave_locked(*join);
     }
@@ -1004,7 +1001,7 @@ inline void channel_state::ack_any(held_event const& event) noexcept {
     rdma_cm_id const* const child_raw = child ? child->raw : nullptr;
     bool last = false, last_of_foreign = false, last_of_child = false;
     {
-        std::lock_guard const lock(mutex);
+        lock_guard const lock(mutex);
         --charged.tally(type_of(*event.raw)).held;
         ::rdma_ack_cm_event(event.raw);
         ++counts.events_acked;
@@ -1019,7 +1016,7 @@ inline void channel_state::ack_any(held_event const& event) noexcept {
             spares = &charged;
         }
         if (child) {
-            child->named.fetch_sub(1, std::memory_order_relaxed);
+            child->named.fetch_sub(1, order::relaxed);
             last_of_child = unpin_record(*child);
             if (abandoned)
                 ++counts.requests_rejected;

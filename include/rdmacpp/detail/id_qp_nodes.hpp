@@ -44,8 +44,6 @@ struct own_cq_nodes {
     cq_node* open(ibv_cq* c, ibv_comp_channel* c_channel, id_record& id) noexcept {
         if (!cq || !c)
             return nullptr;
-        int flags;
-        set_nonblocking(c_channel->fd, flags);
         channel->open(c_channel, {&id});
         cq->channel = channel;
         cq->open(c, {channel});

@@ -6,12 +6,12 @@
 #if __cplusplus >= 202002L // below, config.hpp says what to do
 
 #include "../event_type.hpp"
+#include "atomic.hpp"
 #include "c_api.hpp"
 #include "join_record.hpp"
 #include "pin.hpp"
 #include "verbs_node.hpp"
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -44,25 +44,25 @@ class atomic_state {
 public:
     explicit atomic_state(State initial) noexcept : value_(static_cast<unsigned char>(initial)) {}
 
-    State load() const noexcept { return static_cast<State>(value_.load(std::memory_order_acquire)); }
-    void store(State next) noexcept { value_.store(static_cast<unsigned char>(next), std::memory_order_release); }
+    State load() const noexcept { return static_cast<State>(value_.load(order::acquire)); }
+    void store(State next) noexcept { value_.store(static_cast<unsigned char>(next), order::release); }
     State exchange(State next) noexcept {
-        return static_cast<State>(value_.exchange(static_cast<unsigned char>(next), std::memory_order_acq_rel));
+        return static_cast<State>(value_.exchange(static_cast<unsigned char>(next), order::acq_rel));
     }
     /// Goes from one state to another; false if it was not in the first.
     bool replace(State from, State to) noexcept {
         auto expected = static_cast<unsigned char>(from);
-        return value_.compare_exchange_strong(expected, static_cast<unsigned char>(to), std::memory_order_acq_rel);
+        return value_.compare_exchange(expected, static_cast<unsigned char>(to), order::acq_rel);
     }
 
 private:
-    std::atomic<unsigned char> value_;
+    detail::atomic<unsigned char> value_;
 };
 
 /// The held events of one type, and how many of them are released to C.
 struct event_tally {
-    std::uint32_t held = 0;                 // under the channel's mutex
-    std::atomic<std::uint32_t> released{0}; // release() takes no lock
+    std::uint32_t held = 0;                    // under the channel's mutex
+    detail::atomic<std::uint32_t> released{0}; // release() takes no lock
 };
 
 /// Pinned by its owner, by each event that names it, and by each verbs object that depends on it.
@@ -119,15 +119,15 @@ struct id_record : pinnable {
     ibv_pd* default_pd = nullptr; // what id->pd was before create_qp put the user's there
     atomic_state<id_status> status{id_status::foreign};
     atomic_state<request_state> request{request_state::none};
-    std::atomic<bool> active{false};     // connect or accept went through: there may be somebody to tell
-    std::atomic<bool> ended{false};      // a DISCONNECTED was got
-    std::atomic<bool> removed{false};    // a DEVICE_REMOVAL was got
-    std::atomic<bool> multicasts{false}; // it joined a group once
-    bool listening = false;              // the owner's to look at
-    std::atomic<std::uint32_t> named{0}; // held CONNECT_REQUESTs that brought it: under the mutex of their channel
-    bool listed = false;                 // in the channel's table; under its mutex, like all that follows
-    bool leaked = false;                 // its destroy failed
-    std::uint32_t events = 0;            // held events that its destroy waits for
+    detail::atomic<bool> active{false};     // connect or accept went through: there may be somebody to tell
+    detail::atomic<bool> ended{false};      // a DISCONNECTED was got
+    detail::atomic<bool> removed{false};    // a DEVICE_REMOVAL was got
+    detail::atomic<bool> multicasts{false}; // it joined a group once
+    bool listening = false;                 // the owner's to look at
+    detail::atomic<std::uint32_t> named{0}; // held CONNECT_REQUESTs that brought it: under the mutex of their channel
+    bool listed = false;                    // in the channel's table; under its mutex, like all that follows
+    bool leaked = false;                    // its destroy failed
+    std::uint32_t events = 0;               // held events that its destroy waits for
     event_tally held_events[tallies];
 
 private:

@@ -5,6 +5,7 @@
 #include "../config.hpp"
 #if __cplusplus >= 202002L // below, config.hpp says what to do
 
+#include "../any_stop_token.hpp"
 #include "../timeout.hpp"
 
 #include <csignal>
@@ -21,7 +22,7 @@ namespace rdma::inline RDMACPP_ABI::detail {
 class interrupter {
 public:
     /// @param signal 0: nothing is done
-    interrupter(int signal, deadline const& until, stop_token const& stop) noexcept
+    interrupter(int signal, deadline const& until, any_stop_token const& stop) noexcept
         : armed_(signal != 0 && create(signal)), on_stop_(stop, stop_action{&fire_now, this}) {
         if (armed_ && !until.is_never())
             fire_at(until.nanoseconds());
@@ -69,11 +70,11 @@ private:
         ::timer_settime(timer_.id, TIMER_ABSTIME, &when, nullptr);
     }
 
-    static void fire_now(void const* self) noexcept { static_cast<interrupter const*>(self)->fire_at(1); }
+    static void fire_now(void* self) noexcept { static_cast<interrupter*>(self)->fire_at(1); }
 
     timer timer_;
     bool const armed_;
-    stop_callback on_stop_;
+    stop_watch on_stop_;
 };
 
 } // namespace rdma::inline RDMACPP_ABI::detail

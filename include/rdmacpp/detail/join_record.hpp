@@ -6,11 +6,11 @@
 #if __cplusplus >= 202002L // below, config.hpp says what to do
 
 #include "../address.hpp"
+#include "atomic.hpp"
 #include "c_api.hpp"
+#include "mutex.hpp"
 
-#include <atomic>
 #include <cstdint>
-#include <mutex>
 #include <new>
 
 namespace rdma::inline RDMACPP_ABI::detail {
@@ -24,7 +24,7 @@ struct join_record {
         : id(&joined), group(to), user_context(context), send_only(sends_only) {}
 
     void unref() noexcept {
-        if (refs.fetch_sub(1, std::memory_order_acq_rel) == 1)
+        if (refs.fetch_sub(1, order::acq_rel) == 1)
             delete this;
     }
 
@@ -38,15 +38,15 @@ struct join_record {
     ibv_gid gid{};
     std::uint16_t lid = 0;
     std::uint32_t events = 0; // held events of this group
-    std::atomic<std::uint32_t> refs{2};
+    detail::atomic<std::uint32_t> refs{2};
 };
 
 /// Taken before a channel's mutex by whoever leaves a group: a membership finds its id through it. Joins are rare, so
 /// there is one for all. Never destroyed.
 struct RDMACPP_EXPORT join_mutex {
-    static std::mutex& get() noexcept {
-        alignas(std::mutex) static unsigned char memory[sizeof(std::mutex)];
-        static std::mutex* const mutex = new (memory) std::mutex;
+    static detail::mutex& get() noexcept {
+        alignas(detail::mutex) static unsigned char memory[sizeof(detail::mutex)];
+        static detail::mutex* const mutex = new (memory) detail::mutex;
         return *mutex;
     }
 };
@@ -66,7 +66,7 @@ public:
     }
 
 private:
-    std::mutex* mutex_;
+    detail::mutex* mutex_;
 };
 
 } // namespace rdma::inline RDMACPP_ABI::detail

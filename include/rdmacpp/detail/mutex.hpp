@@ -16,6 +16,7 @@ public:
     mutex& operator=(mutex const&) = delete;
 
     void lock() noexcept { ::pthread_mutex_lock(&native_); }
+    bool try_lock() noexcept { return ::pthread_mutex_trylock(&native_) == 0; }
     void unlock() noexcept { ::pthread_mutex_unlock(&native_); }
 
 private:

@@ -5,9 +5,9 @@
 #include "../config.hpp"
 #if __cplusplus >= 202002L // below, config.hpp says what to do
 
+#include "atomic.hpp"
 #include "process.hpp"
 
-#include <atomic>
 #include <cstdint>
 #include <utility>
 
@@ -33,7 +33,7 @@ struct pinnable {
 
     explicit pinnable(last_unpin gone) noexcept : on_last_unpin(gone) {}
 
-    std::atomic<std::uint32_t> pins{0};
+    detail::atomic<std::uint32_t> pins{0};
     last_unpin const on_last_unpin;
     unsigned const born_in = process::current();
 
@@ -43,12 +43,12 @@ struct pinnable {
 
 inline void pin(pinnable* target) noexcept {
     if (target)
-        target->pins.fetch_add(1, std::memory_order_relaxed);
+        target->pins.fetch_add(1, order::relaxed);
 }
 
 /// Drops a pin; with the last one the C object goes. No lock may be held: destroys can wait inside the kernel.
 inline void unpin(pinnable* target) noexcept {
-    if (target && !target->inherited() && target->pins.fetch_sub(1, std::memory_order_acq_rel) == 1)
+    if (target && !target->inherited() && target->pins.fetch_sub(1, order::acq_rel) == 1)
         target->on_last_unpin(*target);
 }
 
@@ -70,10 +70,10 @@ private:
 };
 
 /// Drops a count that is not the last one, and leaves the last one be: without a lock, and without ending anything.
-inline bool unref_unless_last(std::atomic<std::uint32_t>& count) noexcept {
-    std::uint32_t now = count.load(std::memory_order_relaxed);
+inline bool unref_unless_last(detail::atomic<std::uint32_t>& count) noexcept {
+    std::uint32_t now = count.load(order::relaxed);
     while (now > 1)
-        if (count.compare_exchange_weak(now, now - 1, std::memory_order_acq_rel))
+        if (count.compare_exchange(now, now - 1, order::acq_rel))
             return true;
     return false;
 }

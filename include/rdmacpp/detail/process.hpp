@@ -5,7 +5,7 @@
 #include "../config.hpp"
 #if __cplusplus >= 202002L // below, config.hpp says what to do
 
-#include <atomic>
+#include "atomic.hpp"
 
 #include <pthread.h>
 
@@ -14,13 +14,13 @@ namespace rdma::inline RDMACPP_ABI::detail {
 /// Counts the forks between the first process and this one. After fork() the child shares the parent's open files:
 /// rdma_cm commands fail with EACCES there, but ibv_destroy_qp would really kill the parent's QP.
 struct RDMACPP_EXPORT process {
-    static std::atomic<unsigned>& generation() noexcept {
-        static std::atomic<unsigned> count{0};
+    static detail::atomic<unsigned>& generation() noexcept {
+        static detail::atomic<unsigned> count{0};
         [[maybe_unused]] static int const registered =
-            ::pthread_atfork(nullptr, nullptr, [] { count.fetch_add(1, std::memory_order_relaxed); });
+            ::pthread_atfork(nullptr, nullptr, [] { count.fetch_add(1, order::relaxed); });
         return count;
     }
-    static unsigned current() noexcept { return generation().load(std::memory_order_relaxed); }
+    static unsigned current() noexcept { return generation().load(order::relaxed); }
 };
 
 } // namespace rdma::inline RDMACPP_ABI::detail

@@ -5,11 +5,11 @@
 #include "../config.hpp"
 #if __cplusplus >= 202002L // below, config.hpp says what to do
 
+#include "atomic.hpp"
 #include "c_api.hpp"
+#include "mutex.hpp"
 
-#include <atomic>
 #include <cstdint>
-#include <mutex>
 #include <new>
 
 namespace rdma::inline RDMACPP_ABI::detail {
@@ -39,7 +39,7 @@ public:
             if (!looking_.load())
                 return;
             destroys_.fetch_sub(1);
-            std::lock_guard const until_it_has_looked(mutex_);
+            lock_guard const until_it_has_looked(mutex_);
         }
     }
     void end_destroy(bool of_removed_id) noexcept {
@@ -52,7 +52,7 @@ public:
 private:
     /// If a destroy has begun meanwhile, it is the one to look at its end.
     void look() noexcept {
-        std::lock_guard const lock(mutex_);
+        lock_guard const lock(mutex_);
         looking_.store(true);
         if (destroys_.load() == 0 && wanted_.exchange(false)) {
             int count = 0;
@@ -62,11 +62,11 @@ private:
         looking_.store(false);
     }
 
-    std::mutex mutex_;
-    std::atomic<std::uint32_t> ids_{0}; // those that have lost their device
-    std::atomic<std::uint32_t> destroys_{0};
-    std::atomic<bool> looking_{false};
-    std::atomic<bool> wanted_{false};
+    detail::mutex mutex_;
+    detail::atomic<std::uint32_t> ids_{0}; // those that have lost their device
+    detail::atomic<std::uint32_t> destroys_{0};
+    detail::atomic<bool> looking_{false};
+    detail::atomic<bool> wanted_{false};
 };
 
 } // namespace rdma::inline RDMACPP_ABI::detail

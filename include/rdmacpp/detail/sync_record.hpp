@@ -11,10 +11,10 @@
 #include "c_api.hpp"
 #include "channel_state.hpp"
 #include "check.hpp"
+#include "mutex.hpp"
 #include "pin.hpp"
 
 #include <cerrno>
-#include <mutex>
 #include <new>
 
 namespace rdma::inline RDMACPP_ABI::detail {
@@ -51,7 +51,7 @@ private:
 
 /// Every one of them, by its C id. One per process, never destroyed.
 struct RDMACPP_EXPORT sync_table {
-    std::mutex mutex;
+    detail::mutex mutex;
     address_map<sync_record> records;
 
     static sync_table& get() noexcept {
@@ -74,7 +74,7 @@ inline sync_record* sync_record::adopt(rdma_cm_id* id, std::error_code& ec) noex
     }
     {
         channel_registry& registry = channel_registry::get();
-        std::lock_guard const lock(registry.mutex);
+        lock_guard const lock(registry.mutex);
         if (registry.channels.find(id->channel))
             ec = errc::wrong_channel; // an asynchronous one
     }
@@ -84,7 +84,7 @@ inline sync_record* sync_record::adopt(rdma_cm_id* id, std::error_code& ec) noex
         return nullptr;
     }
     sync_table& table = sync_table::get();
-    std::lock_guard const lock(table.mutex);
+    lock_guard const lock(table.mutex);
     if (table.records.find(id))
         ec = errc::already_owned;
     else if (!record->allocate(*id))
@@ -116,7 +116,7 @@ inline bool sync_record::allocate(rdma_cm_id const& id) noexcept {
 inline void sync_record::open(rdma_cm_id* id) noexcept {
     sync_table& table = sync_table::get();
     raw = id;
-    pins.store(1, std::memory_order_relaxed);
+    pins.store(1, order::relaxed);
     if (send_cq)
         send_cq->open(id->send_cq, {this});
     if (recv_cq)
@@ -156,7 +156,7 @@ inline sync_record* sync_record::get_request(std::error_code& ec) noexcept {
         delete child;
         return nullptr;
     }
-    std::lock_guard const lock(sync_table::get().mutex);
+    lock_guard const lock(sync_table::get().mutex);
     child->open(id);
     return child;
 }
@@ -165,7 +165,7 @@ inline sync_record* sync_record::get_request(std::error_code& ec) noexcept {
 inline void sync_record::let_listener_go() noexcept {
     sync_record* free_one = nullptr;
     {
-        std::lock_guard const lock(sync_table::get().mutex);
+        lock_guard const lock(sync_table::get().mutex);
         if (charged_to && listener_of(*raw) != charged_to) {
             charged_to = nullptr;
             free_one = take(listener);
@@ -181,7 +181,7 @@ inline void sync_record::surrender() noexcept {
     sync_record* free_one;
     {
         sync_table& table = sync_table::get();
-        std::lock_guard const lock(table.mutex);
+        lock_guard const lock(table.mutex);
         table.records.erase(this);
         table.records.for_each([this](sync_record* child) {
             if (child->listener == this && unref_unless_last(pins))
@@ -205,7 +205,7 @@ inline void sync_record::drop() noexcept {
         return;
     if (qp) {
         raw->qp = nullptr;
-        if (qp->pins.load(std::memory_order_relaxed) > 1) {
+        if (qp->pins.load(order::relaxed) > 1) {
             ibv_qp_attr attr{};
             attr.qp_state = IBV_QPS_ERR;
             ::ibv_modify_qp(static_cast<ibv_qp*>(qp->raw), &attr, IBV_QP_STATE);
@@ -227,7 +227,7 @@ inline void sync_record::last_unpin(pinnable& self) noexcept {
     if (record->raw) {
         {
             sync_table& table = sync_table::get();
-            std::lock_guard const lock(table.mutex);
+            lock_guard const lock(table.mutex);
             table.records.erase(record);
         }
         destroy(record->raw);

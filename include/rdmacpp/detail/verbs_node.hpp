@@ -7,18 +7,21 @@
 
 #include "../diagnostics.hpp"
 #include "address_map.hpp"
+#include "atomic.hpp"
 #include "c_api.hpp"
 #include "check.hpp"
+#include "mutex.hpp"
 #include "pin.hpp"
 #include "wait_room.hpp"
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <initializer_list>
-#include <mutex>
 #include <new>
 #include <utility>
+
+#include <fcntl.h>
 
 namespace rdma::inline RDMACPP_ABI::detail {
 
@@ -29,22 +32,24 @@ namespace rdma::inline RDMACPP_ABI::detail {
 struct verbs_node : pinnable {
     using destroy_function = int (*)(void*) noexcept;
 
-    verbs_node(destroy_function destroy_it, char const* destroy_call) noexcept
-        : verbs_node(&last<verbs_node>, destroy_it, destroy_call) {}
-
     /// Starts life: one pin, its owner's; what it `uses` is kept alive until this is destroyed.
     void open(void* object, std::initializer_list<pinnable*> uses) noexcept;
 
     void const* key() const noexcept { return raw; }
 
+    /// Whether it is an object that this C function destroys; by name, since each shared object has functions of its
+    /// own.
+    bool is_a(char const* destroyed_by) const noexcept { return std::strcmp(destroy_name, destroyed_by) == 0; }
+
     /// The object is C's now. No lock and no C call: what it needs is let go, but for what nobody else keeps alive.
     void surrender() noexcept {
         if (inherited())
             return;
-        surrendered.store(true, std::memory_order_release);
+        surrendered.store(true, order::release);
         for (pinnable*& needed : needs)
-            if (needed && unref_unless_last(needed->pins))
-                needed = nullptr;
+            let_go_unless_last(needed);
+        for (std::size_t i = 0; i != more_count; ++i)
+            let_go_unless_last(more_needs[i]);
     }
 
     /// C gave it back, or (`alive` false) destroyed it. False: its address was used again meanwhile, see disown().
@@ -53,6 +58,9 @@ struct verbs_node : pinnable {
     /// Keeps alive again what C says it uses, as far as that is ours, and the id whose it is, if any.
     void need_again(std::initializer_list<void const*> used, pinnable* id = nullptr) noexcept;
 
+    /// Keeps something else alive in place of what it needed there.
+    void need_instead(std::size_t place, pinnable* needed) noexcept;
+
     /// destroy() asked for by name: refused while anything else pins this; on failure all stays as it was.
     std::error_code destroy_now() noexcept;
 
@@ -60,27 +68,30 @@ struct verbs_node : pinnable {
         for (pinnable const* const needed : needs)
             if (needed == &other)
                 return true;
+        for (std::size_t i = 0; i != more_count; ++i)
+            if (more_needs[i] == &other)
+                return true;
         return false;
     }
 
     /// Tells C of all that is done.
     void settle_all() noexcept {
-        if (unsettled.load(std::memory_order_acquire) != 0) // only ever of a CQ
+        if (unsettled.load(order::acquire) != 0) // only ever of a CQ
             settle(static_cast<ibv_cq*>(raw));
     }
 
     /// Another object has its address: C destroyed this one, or it was leaked and its memory is C's.
     void disown() noexcept {
         if (leaked) {
-            pins.store(1, std::memory_order_relaxed);
-            surrendered.store(true, std::memory_order_release);
+            pins.store(1, order::relaxed);
+            surrendered.store(true, order::release);
         }
         unpin(this);
     }
 
     /// Counts `events` completion events as done; C is told in batches, since its ack takes a mutex.
     void settle_later(ibv_cq* cq, std::uint32_t events) noexcept {
-        if (unsettled.fetch_add(events, std::memory_order_acq_rel) + events >= settle_batch)
+        if (unsettled.fetch_add(events, order::acq_rel) + events >= batch.load(order::relaxed))
             settle(cq);
     }
 
@@ -91,13 +102,13 @@ struct verbs_node : pinnable {
     void* raw = nullptr;
     verbs_node* next = nullptr; // in the table
     pinnable* needs[most_needs] = {};
-    std::atomic<std::uint32_t> unsettled{
-        0};                               // completion events that were got and dropped, of which C does not know yet
-    std::atomic<bool> surrendered{false}; // released to C: whoever adopts it has it
-    bool listed = false;                  // in the table; under its mutex
-    bool leaked = false;                  // its destroy failed: it stays listed, so that late events are known
-
-    static constexpr std::uint32_t settle_batch = 32;
+    pinnable** more_needs = nullptr; // of an indirection table, which needs as many queues as the program likes
+    std::size_t more_count = 0;
+    detail::atomic<std::uint32_t> unsettled{0}; // completion events, got and done with, of which C does not know yet
+    detail::atomic<std::uint32_t> batch{32};    // so many at once
+    detail::atomic<bool> surrendered{false};    // released to C: whoever adopts it has it
+    bool listed = false;                        // in the table; under its mutex
+    bool leaked = false;                        // its destroy failed: it stays listed, so that late events are known
 
 protected:
     verbs_node(last_unpin on_last, destroy_function destroy_it, char const* destroy_call) noexcept
@@ -106,61 +117,109 @@ protected:
     /// The last pin is gone.
     template <class Node>
     static void last(pinnable& self) noexcept {
-        if (auto& node = static_cast<Node&>(self); node.end())
+        if (auto& node = static_cast<Node&>(self); node.ended())
             delete &node;
     }
 
 private:
     void settle(ibv_cq* cq) noexcept {
-        if (std::uint32_t const n = unsettled.exchange(0, std::memory_order_acq_rel))
+        if (std::uint32_t const n = unsettled.exchange(0, order::acq_rel))
             ::ibv_ack_cq_events(cq, n);
+    }
+    static void let_go_unless_last(pinnable*& needed) noexcept {
+        if (needed && unref_unless_last(needed->pins))
+            needed = nullptr;
     }
     void let_go_of_needs() noexcept;
     void unlist() noexcept;
-    bool end() noexcept;
+    bool ended() noexcept;
+};
+
+struct imported_t {};
+
+/// The node of one type of object. `Node` says how C makes it and how it ends: `made_by`, `ended_by`, `end`; and, if
+/// there is more to it than ending, what C remembers of its making: `recall`.
+template <class Node, class Raw>
+struct node_of : verbs_node {
+    using raw_type = Raw;
+    static constexpr char const* unimported_by = ""; // of those that can be imported, what ends that
+
+    node_of() noexcept
+        : verbs_node(
+              &verbs_node::last<Node>, [](void* object) noexcept { return Node::end(static_cast<Raw*>(object)); },
+              Node::ended_by) {}
+    /// Of an object of another process: it is not destroyed, but forgotten.
+    explicit node_of(imported_t) noexcept
+        : verbs_node(
+              &verbs_node::last<Node>,
+              [](void* object) noexcept {
+                  Node::unimport(static_cast<Raw*>(object));
+                  return 0;
+              },
+              Node::unimported_by) {}
+
+    /// Keeps alive again what an object that C gave back was made from.
+    void recall() noexcept {}
+
+    Raw* object() const noexcept { return static_cast<Raw*>(raw); }
 };
 
 /// A completion channel, with the threads that wait on it.
-struct comp_channel_node : verbs_node {
-    comp_channel_node() noexcept
-        : verbs_node(
-              &verbs_node::last<comp_channel_node>,
-              [](void* p) noexcept { return ::ibv_destroy_comp_channel(static_cast<ibv_comp_channel*>(p)); },
-              "ibv_destroy_comp_channel") {}
+struct comp_channel_node : node_of<comp_channel_node, ibv_comp_channel> {
+    static constexpr char const* made_by = "ibv_create_comp_channel";
+    static constexpr char const* ended_by = "ibv_destroy_comp_channel";
+    static int end(ibv_comp_channel* channel) noexcept { return ::ibv_destroy_comp_channel(channel); }
+
     /// What a range over its events keeps alive.
     void ref() noexcept { pin(this); }
     void unref() noexcept { unpin(this); }
 
+    /// Makes its descriptor non-blocking, once, before the first get: most channels that librdmacm makes see none.
+    void never_block() noexcept {
+        if (!nonblocking.exchange(true, order::relaxed))
+            ::fcntl(object()->fd, F_SETFL, ::fcntl(object()->fd, F_GETFL) | O_NONBLOCK);
+    }
+
     wait_room room;
+    detail::atomic<bool> nonblocking{false};
 };
 
 /// A completion queue, with the channel it notifies.
-struct cq_node : verbs_node {
-    cq_node() noexcept
-        : verbs_node(
-              &verbs_node::last<cq_node>, [](void* p) noexcept { return ::ibv_destroy_cq(static_cast<ibv_cq*>(p)); },
-              "ibv_destroy_cq") {}
-    comp_channel_node* channel = nullptr; // one of its needs, or null
+struct cq_node : node_of<cq_node, ibv_cq> {
+    static constexpr char const* made_by = "ibv_create_cq";
+    static constexpr char const* ended_by = "ibv_destroy_cq";
+    static int end(ibv_cq* cq) noexcept { return ::ibv_destroy_cq(cq); }
+    void recall() noexcept {
+        need_again({object()->channel});
+        channel = static_cast<comp_channel_node*>(needs[0]);
+    }
+
+    comp_channel_node* channel = nullptr;  // one of its needs, or null
+    detail::atomic<bool> event_due{false}; // armed by a wait that then did not need the event
 };
 
-struct qp_node : verbs_node {
-    qp_node() noexcept
-        : verbs_node(
-              &verbs_node::last<qp_node>, [](void* p) noexcept { return ::ibv_destroy_qp(static_cast<ibv_qp*>(p)); },
-              "ibv_destroy_qp") {}
+struct qp_node : node_of<qp_node, ibv_qp> {
+    static constexpr char const* made_by = "ibv_create_qp";
+    static constexpr char const* ended_by = "ibv_destroy_qp";
+    static int end(ibv_qp* qp) noexcept { return ::ibv_destroy_qp(qp); }
+    void recall() noexcept { need_again({object()->pd, object()->send_cq, object()->recv_cq, object()->srq}); }
+
+    ibv_qp_cap granted{};
 };
 
-struct srq_node : verbs_node {
-    srq_node() noexcept
-        : verbs_node(
-              &verbs_node::last<srq_node>, [](void* p) noexcept { return ::ibv_destroy_srq(static_cast<ibv_srq*>(p)); },
-              "ibv_destroy_srq") {}
+struct srq_node : node_of<srq_node, ibv_srq> {
+    static constexpr char const* made_by = "ibv_create_srq";
+    static constexpr char const* ended_by = "ibv_destroy_srq";
+    static int end(ibv_srq* srq) noexcept { return ::ibv_destroy_srq(srq); }
+    void recall() noexcept { need_again({object()->pd}); }
+
+    ibv_srq_attr granted{};
 };
 
 /// Every verbs object that rdmacpp knows, by address: an event names its object by nothing else. One per process, and
 /// never destroyed, since events may be kept in static objects.
 struct RDMACPP_EXPORT verbs_table {
-    std::mutex mutex;
+    detail::mutex mutex;
     address_map<verbs_node> nodes;
 
     static verbs_table& get() noexcept {
@@ -171,29 +230,44 @@ struct RDMACPP_EXPORT verbs_table {
 
     /// A node at a used address replaces what stood there: C hands the addresses of dead objects out again at once.
     void insert(verbs_node* node) noexcept {
-        verbs_node* nobodys = nullptr;
+        verbs_node* nobodys;
         {
-            std::lock_guard const lock(mutex);
-            if (verbs_node* const old = nodes.find(node->raw)) {
-                nodes.erase(old);
-                old->listed = false; // from here on its destroyer, if there is one, may delete it
-                if (old->leaked || old->surrendered.load(std::memory_order_acquire))
-                    nobodys = old;
-            }
-            nodes.insert(node);
-            node->listed = true;
+            lock_guard const lock(mutex);
+            nobodys = replace(node);
         }
         if (nobodys)
             nobodys->disown();
     }
 
+    /// The node of an object that this C function destroys, if it is alive; not pinned.
+    verbs_node* find_a(void const* object, char const* destroyed_by) noexcept {
+        lock_guard const lock(mutex);
+        return alive(object, destroyed_by);
+    }
+
+    /// Puts a node where there is none of its kind yet. @return the one that is there now
+    verbs_node* insert_unless_there(verbs_node* node) noexcept {
+        verbs_node* nobodys;
+        {
+            lock_guard const lock(mutex);
+            if (verbs_node* const there = alive(node->raw, node->destroy_name))
+                return there;
+            nobodys = replace(node);
+        }
+        if (nobodys)
+            nobodys->disown();
+        return node;
+    }
+
     /// What was released to C, with the owner's pin that it still has.
-    verbs_node* take_back(void const* object, std::error_code& ec) noexcept {
-        std::lock_guard const lock(mutex);
+    verbs_node* take_back(void const* object, std::error_code& ec, char const* ended_by,
+                          char const* unimported_by) noexcept {
+        lock_guard const lock(mutex);
         verbs_node* const node = nodes.find(object);
-        if (!node || node->pins.load(std::memory_order_relaxed) == 0)
+        // One of another kind was released to C and destroyed there.
+        if (!node || !(node->is_a(ended_by) || node->is_a(unimported_by)) || node->pins.load(order::relaxed) == 0)
             return nullptr;
-        if (!node->surrendered.exchange(false, std::memory_order_acq_rel)) {
+        if (!node->surrendered.exchange(false, order::acq_rel)) {
             ec = errc::already_owned;
             return nullptr;
         }
@@ -202,22 +276,42 @@ struct RDMACPP_EXPORT verbs_table {
 
     /// How many others are made with it.
     std::uint32_t users_of(verbs_node const& node) noexcept {
-        std::lock_guard const lock(mutex);
+        lock_guard const lock(mutex);
         std::uint32_t count = 0;
         nodes.for_each([&](verbs_node const* each) { count += each->uses(node) ? 1U : 0U; });
         return count;
+    }
+
+    /// Under the mutex.
+    verbs_node* alive(void const* object, char const* destroyed_by) noexcept {
+        verbs_node* const node = nodes.find(object);
+        return node && node->is_a(destroyed_by) && node->pins.load(order::relaxed) != 0 ? node : nullptr;
+    }
+
+    /// Under the mutex. @return what stood there and is nobody's, to be disowned afterwards
+    verbs_node* replace(verbs_node* node) noexcept {
+        verbs_node* nobodys = nullptr;
+        if (verbs_node* const old = nodes.find(node->raw)) {
+            nodes.erase(old);
+            old->listed = false; // from here on its destroyer, if there is one, may delete it
+            if (old->leaked || old->surrendered.load(order::acquire))
+                nobodys = old;
+        }
+        nodes.insert(node);
+        node->listed = true;
+        return nobodys;
     }
 
     enum class found { pinned, dying, unknown };
 
     /// Finds what an event names and pins it. `dying`: its destroy is under way, and waits for this very event's ack.
     found find_and_pin(void const* object, verbs_node*& node) noexcept {
-        std::lock_guard const lock(mutex);
+        lock_guard const lock(mutex);
         node = nodes.find(object);
         if (!node)
             return found::unknown;
-        std::uint32_t pins = node->pins.load(std::memory_order_relaxed);
-        while (pins != 0 && !node->pins.compare_exchange_weak(pins, pins + 1, std::memory_order_relaxed)) {
+        std::uint32_t pins = node->pins.load(order::relaxed);
+        while (pins != 0 && !node->pins.compare_exchange(pins, pins + 1, order::relaxed)) {
         }
         return pins != 0 ? found::pinned : found::dying;
     }
@@ -228,14 +322,14 @@ inline void verbs_node::open(void* object, std::initializer_list<pinnable*> uses
     pinnable** place = needs;
     for (pinnable* const used : uses)
         pin(*place++ = used);
-    pins.store(1, std::memory_order_relaxed);
+    pins.store(1, order::relaxed);
     verbs_table::get().insert(this);
 }
 
 inline bool verbs_node::take_back(bool alive) noexcept {
-    std::lock_guard const lock(verbs_table::get().mutex);
+    lock_guard const lock(verbs_table::get().mutex);
     if (listed && alive)
-        surrendered.store(false, std::memory_order_release);
+        surrendered.store(false, order::release);
     return listed;
 }
 
@@ -253,27 +347,40 @@ inline void verbs_node::need_again(std::initializer_list<void const*> used, pinn
     pin(needs[most_needs - 1] = id); // of an id's own objects alone, which leave that place free for it
 }
 
+inline void verbs_node::need_instead(std::size_t place, pinnable* needed) noexcept {
+    pin(needed);
+    {
+        lock_guard const lock(verbs_table::get().mutex);
+        swap_values(needs[place], needed);
+    }
+    unpin(needed);
+}
+
 inline void verbs_node::let_go_of_needs() noexcept {
     pinnable* was[most_needs];
+    std::size_t more;
     {
-        std::lock_guard const lock(verbs_table::get().mutex);
+        lock_guard const lock(verbs_table::get().mutex);
         for (std::size_t i = 0; i != most_needs; ++i)
             was[i] = take(needs[i]);
+        more = take(more_count);
     }
     for (pinnable* const needed : was)
         unpin(needed);
+    for (std::size_t i = 0; i != more; ++i)
+        unpin(more_needs[i]);
 }
 
 inline void verbs_node::unlist() noexcept {
     verbs_table& table = verbs_table::get();
-    std::lock_guard const lock(table.mutex);
+    lock_guard const lock(table.mutex);
     if (listed)
         table.nodes.erase(this); // unless its address has a new tenant already
 }
 
 /// The last pin is gone. False: the object is leaked, and this must stay, so that late events are known.
-inline bool verbs_node::end() noexcept {
-    if (surrendered.load(std::memory_order_acquire)) {
+inline bool verbs_node::ended() noexcept {
+    if (surrendered.load(order::acquire)) {
         unlist();
         let_go_of_needs();
         return true;
@@ -287,18 +394,18 @@ inline bool verbs_node::end() noexcept {
     }
     report({diagnostic_kind::destroy_failed, destroy_name, raw, failure});
     let_go_of_needs();
-    std::lock_guard const lock(verbs_table::get().mutex);
+    lock_guard const lock(verbs_table::get().mutex);
     leaked = listed;
     return !leaked;
 }
 
 inline std::error_code verbs_node::destroy_now() noexcept {
     std::uint32_t only = 1;
-    if (!pins.compare_exchange_strong(only, 0, std::memory_order_acq_rel))
+    if (!pins.compare_exchange(only, 0, order::acq_rel))
         return system_error_code(EBUSY);
     settle_all();
     if (std::error_code const failure = check_returned(destroy(raw))) {
-        pins.store(1, std::memory_order_release);
+        pins.store(1, order::release);
         return failure;
     }
     unlist();

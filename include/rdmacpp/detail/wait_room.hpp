@@ -6,13 +6,14 @@
 #include "../config.hpp"
 #if __cplusplus >= 202002L // below, config.hpp says what to do
 
+#include "../any_stop_token.hpp"
 #include "../timeout.hpp"
+#include "atomic.hpp"
 #include "check.hpp"
+#include "mutex.hpp"
 
-#include <atomic>
 #include <cerrno>
 #include <cstdint>
-#include <mutex>
 #include <new>
 #include <system_error>
 
@@ -39,18 +40,18 @@ public:
         }
     }
 
-    bool closed() const noexcept { return closed_.load(std::memory_order_acquire); }
+    bool closed() const noexcept { return closed_.load(order::acquire); }
 
     /// Ends every wait, now and from now on.
     void close() noexcept {
-        std::lock_guard const lock(mutex_);
-        closed_.store(true, std::memory_order_release);
+        lock_guard const lock(mutex_);
+        closed_.store(true, order::release);
         for (seat* s = taken_; s; s = s->next)
             s->wake();
     }
 
     /// Waits until `fd` is readable, or for one of the other reasons; `failed` comes with `ec`.
-    woken wait(int fd, deadline const& until, stop_token const& stop, wait_options options,
+    woken wait(int fd, deadline const& until, any_stop_token const& stop, wait_options options,
                std::error_code& ec) noexcept {
         seat* const mine = take(ec);
         if (!mine)
@@ -64,6 +65,7 @@ private:
     struct seat {
         int const fd = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         seat* next = nullptr;
+        detail::atomic<bool> rung{false}; // only then there is something to settle: a system call less on each wait
 
         seat() noexcept = default;
         seat(seat const&) = delete;
@@ -72,18 +74,22 @@ private:
             if (fd >= 0)
                 ::close(fd);
         }
-        void wake() const noexcept {
+        void wake() noexcept {
+            rung.store(true, order::relaxed);
             std::uint64_t const one = 1;
             [[maybe_unused]] auto const written = ::write(fd, &one, sizeof one); // fails only when it is awake already
         }
-        void settle() const noexcept {
+        /// Whoever might wake is done, or shut out.
+        void settle() noexcept {
+            if (!rung.exchange(false, order::relaxed))
+                return;
             std::uint64_t count;
             [[maybe_unused]] auto const got = ::read(fd, &count, sizeof count);
         }
     };
 
     seat* take(std::error_code& ec) noexcept {
-        std::lock_guard const lock(mutex_);
+        lock_guard const lock(mutex_);
         if (!idle_) {
             idle_ = new (std::nothrow) seat;
             if (!idle_ || idle_->fd < 0) {
@@ -101,7 +107,7 @@ private:
     }
 
     void give_back(seat* mine) noexcept {
-        std::lock_guard const lock(mutex_);
+        lock_guard const lock(mutex_);
         seat** link = &taken_;
         while (*link != mine)
             link = &(*link)->next;
@@ -111,10 +117,10 @@ private:
         idle_ = mine;
     }
 
-    woken wait_at(seat const& mine, int fd, deadline const& until, stop_token const& stop, wait_options options,
+    woken wait_at(seat& mine, int fd, deadline const& until, any_stop_token const& stop, wait_options options,
                   std::error_code& ec) noexcept {
-        stop_callback const on_stop(
-            stop, stop_action{[](void const* seated) noexcept { static_cast<seat const*>(seated)->wake(); }, &mine});
+        stop_watch const on_stop(stop,
+                                 stop_action{[](void* seated) noexcept { static_cast<seat*>(seated)->wake(); }, &mine});
         for (;;) {
             if (stop.stop_requested())
                 return woken::stopped;
@@ -139,16 +145,16 @@ private:
         }
     }
 
-    std::mutex mutex_;
+    detail::mutex mutex_;
     seat* idle_ = nullptr;
     seat* taken_ = nullptr;
-    std::atomic<bool> closed_{false};
+    detail::atomic<bool> closed_{false};
 };
 
 /// The one loop behind every get: try, then wait, then try again. `attempt` returns true when it got something or
 /// failed.
 template <class Attempt>
-woken get_or_wait(wait_room& room, int fd, deadline const& until, stop_token const& stop, wait_options options,
+woken get_or_wait(wait_room& room, int fd, deadline const& until, any_stop_token const& stop, wait_options options,
                   std::error_code& ec, Attempt&& attempt) noexcept {
     for (;;) {
         if (stop.stop_requested())

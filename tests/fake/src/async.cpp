@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// Asynchronous events of devices, QPs, CQs and SRQs.
+// Asynchronous events of devices, QPs, CQs, SRQs and WQs.
 #include "world.hpp"
 
 namespace fake::model {
@@ -10,9 +10,9 @@ void raise(context& on, ibv_async_event const& what, void const* object) { on.as
 namespace {
 
 /// The counters of the object that an event is charged to; null for the device's own events, and for objects that are gone.
-struct counters { std::uint32_t* reported = nullptr; std::uint32_t* acked = nullptr; std::uint32_t* in_public = nullptr; };
+struct account { std::uint32_t* reported = nullptr; std::uint32_t* acked = nullptr; std::uint32_t* in_public = nullptr; };
 
-counters charged(ibv_async_event const& event)
+account charged(ibv_async_event const& event)
 {
     switch (event.event_type) {
     case IBV_EVENT_CQ_ERR:
@@ -24,6 +24,9 @@ counters charged(ibv_async_event const& event)
         break;
     case IBV_EVENT_SRQ_ERR: case IBV_EVENT_SRQ_LIMIT_REACHED:
         if (srq* const of = the().srqs.find(event.element.srq)) return {&of->async_reported, &of->async_acked, &of->events_completed};
+        break;
+    case IBV_EVENT_WQ_FATAL:
+        if (wq* const of = the().wqs.find(event.element.wq)) return {&of->async_reported, &of->async_acked, &of->events_completed};
         break;
     default: break;
     }
@@ -68,13 +71,23 @@ void push_async(ibv_srq* raw, ibv_event_type type)
     raise(context_of(raw->context), event, raw);
 }
 
-void push_async(ibv_context* raw, ibv_event_type type)
+void push_async(ibv_wq* raw, ibv_event_type type)
+{
+    visit here;
+    if (the().wqs.find(raw) == nullptr) return;
+    ibv_async_event event{};
+    event.element.wq = raw;
+    event.event_type = type;
+    raise(context_of(raw->context), event, raw);
+}
+
+void push_async(ibv_context* raw, ibv_event_type type, int port)
 {
     visit here;
     context* const on = the().contexts.find(raw);
     if (on == nullptr) return;
     ibv_async_event event{};
-    event.element.port_num = 1;
+    event.element.port_num = port;
     event.event_type = type;
     raise(*on, event, nullptr);
 }
@@ -91,7 +104,7 @@ int ibv_get_async_event(ibv_context* raw, ibv_async_event* out)
     auto const alive = [=] { return the().contexts.find(raw) == from; };
     if (int const code = in.await(raw->async_fd, alive, [=] { return !from->async.items.empty(); })) return minus_one(code);
     *out = from->async.pop().event;
-    if (counters const of = charged(*out); of.reported != nullptr) ++*of.reported;
+    if (account const of = charged(*out); of.reported != nullptr) ++*of.reported;
     return 0;
 }
 
@@ -101,7 +114,7 @@ void ibv_ack_async_event(ibv_async_event* event)
     entry in{here, event};
     cleaned();
     if (event == nullptr) return in.would_crash("null event");
-    counters const of = charged(*event);
+    account const of = charged(*event);
     if (of.acked == nullptr) return;
     ++*of.acked;
     ++*of.in_public;

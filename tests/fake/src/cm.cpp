@@ -322,12 +322,11 @@ int create_qp(entry& in, cm& id, ibv_qp_init_attr_ex& attr)
     pd* const domain = in.need(the().pds, attr.pd, "PD");
     if (domain == nullptr || id.verbs != attr.pd->context || cqs_conflict(id, attr)) return minus_one(EINVAL);
 
-    xrcd* extended = nullptr;
     if (id.qp_type == IBV_QPT_XRC_RECV) {
         bool const given = (attr.comp_mask & IBV_QP_INIT_ATTR_XRCD) != 0 && attr.xrcd != nullptr;
         if (!given && (attr.xrcd = default_xrcd(*id.bound)) == nullptr) return -1;
         attr.comp_mask |= IBV_QP_INIT_ATTR_XRCD;
-        if ((extended = in.need(the().xrcds, attr.xrcd, "XRC domain")) == nullptr) return minus_one(EINVAL);
+        if (in.need(the().xrcds, attr.xrcd, "XRC domain") == nullptr) return minus_one(EINVAL);
     }
 
     if (the().credentials_changed) return minus_one(EACCES); // the kernel is asked for the QP's attributes
@@ -345,9 +344,7 @@ int create_qp(entry& in, cm& id, ibv_qp_init_attr_ex& attr)
     if (id.srq != nullptr && attr.srq == nullptr) attr.srq = id.srq;
 
     int code = 0;
-    ibv_qp_init_attr plain{};
-    std::memcpy(static_cast<void*>(&plain), &attr, sizeof plain);
-    qp* const made = make_qp(context_of(domain->ibv_pd::context), domain, extended, plain, code);
+    qp* const made = make_extended_qp(in, context_of(id.verbs), attr, code);
     if (made != nullptr) code = negotiate_ece(id, *made);
     if (made != nullptr && code == 0) code = prepare_qp(id, *made);
     if (code != 0) {
@@ -355,8 +352,6 @@ int create_qp(entry& in, cm& id, ibv_qp_init_attr_ex& attr)
         destroy_cqs(in, id);
         return minus_one(code);
     }
-    attr.cap = plain.cap;
-    if ((attr.comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0) fill_extended_operations(*made);
     id.pd = attr.pd;
     id.qp = made->raw();
     id.kernel->local_qpn = made->raw()->qp_num;

@@ -6,11 +6,16 @@
 #include <fake/v60.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 namespace fake::model {
 
@@ -19,6 +24,16 @@ namespace {
 // ---- tables of operations ---------------------------------------------------------------------------------------
 int query_port(ibv_context* raw, std::uint8_t port, ibv_port_attr* attr, std::size_t size);
 int query_device_ex(ibv_context* raw, ibv_query_device_ex_input const* input, ibv_device_attr_ex* attr, std::size_t size);
+int query_rt_values(ibv_context* raw, ibv_values_ex* values);
+
+/// What ibv_import_device is to be told: a file of its own, which a copy of the descriptor still names.
+void set_descriptor(ibv_context& of, bool wanted)
+{
+    if (wanted && of.cmd_fd < 0) of.cmd_fd = ::memfd_create(of.device->dev_name, MFD_CLOEXEC);
+    if (wanted || of.cmd_fd < 0) return;
+    ::close(of.cmd_fd);
+    of.cmd_fd = -1;
+}
 
 context* new_context(device& of)
 {
@@ -27,6 +42,7 @@ context* new_context(device& of)
     ibv_context& raw = *made->raw();
     raw.device = &of.raw;
     raw.cmd_fd = -1;
+    set_descriptor(raw, the().all_features && !of.iwarp);
     raw.async_fd = made->async.bell.fd();
     raw.num_comp_vectors = 2;
     raw.abi_compat = reinterpret_cast<void*>(std::numeric_limits<std::uintptr_t>::max());
@@ -34,6 +50,7 @@ context* new_context(device& of)
     made->sz = sizeof(verbs_context);
     made->query_port = query_port;
     made->query_device_ex = query_device_ex;
+    made->query_rt_values = query_rt_values;
     fill_operations(*made, of.iwarp);
     made->of = &of;
     the().contexts.add(&raw, made.get());
@@ -85,11 +102,21 @@ device* find_device(ibv_device const* raw)
 void destroy_context(context* old)
 {
     the().contexts.forget(old->raw());
+    set_descriptor(*old->raw(), false);
     pthread_mutex_destroy(&old->raw()->mutex);
     delete old;
 }
 
 // ---- removal ----------------------------------------------------------------------------------------------------
+bool has_all_features(ibv_context* raw) { return the().all_features && !context_of(raw).of->iwarp; }
+int barred(entry const& in, ibv_context* raw)
+{
+    if (int const code = in.fault()) return code;
+    if (in.need(the().contexts, raw, "context") == nullptr) return EFAULT;
+    if (!has_all_features(raw)) return EOPNOTSUPP;
+    return cut_off(raw) ? EIO : 0;
+}
+
 bool cut_off(ibv_context* raw) { return the().disassociates && context_of(raw).of->removed; }
 
 int lose(losable& object, ibv_context* raw)
@@ -117,6 +144,7 @@ void bring_back(device& removed)
         removed.shared = new_context(removed);
         removed.shared->borrowed = true;
     }
+    set_descriptor(*removed.shared->raw(), false);
     fill_xrc_operations(*removed.shared);
     removed.shared->lost = 0;
     removed.removed = removed.noticed = removed.closed = false;
@@ -198,6 +226,7 @@ ibv_port_attr port_limits(device const& of)
     attr.max_mtu = IBV_MTU_4096;
     attr.active_mtu = IBV_MTU_1024;
     attr.gid_tbl_len = of.iwarp ? 1 : 1024;
+    attr.port_cap_flags = of.iwarp ? IBV_PORT_CM_SUP | IBV_PORT_DEVICE_MGMT_SUP : IBV_PORT_CM_SUP;
     attr.max_msg_sz = of.iwarp ? 0xffffffffU : 0x800000U;
     attr.pkey_tbl_len = 1;
     attr.active_width = 1;
@@ -258,6 +287,30 @@ int query_port(ibv_context* raw, std::uint8_t port, ibv_port_attr* attr, std::si
     return 0;
 }
 
+/// What set_all_features adds; each field has a value of its own.
+void add_features(ibv_device_attr_ex& to)
+{
+    constexpr std::uint32_t all_odp = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC;
+    constexpr std::uint32_t raw_packet = 1U << IBV_QPT_RAW_PACKET, datagram = 1U << IBV_QPT_UD;
+    constexpr std::uint64_t atomic_write = std::uint64_t{1} << 40;
+    to.odp_caps = {IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT, {all_odp | IBV_ODP_SUPPORT_SRQ_RECV, all_odp & ~unsigned{IBV_ODP_SUPPORT_ATOMIC}, IBV_ODP_SUPPORT_SEND}};
+    to.xrc_odp_caps = all_odp;
+    to.completion_timestamp_mask = std::numeric_limits<std::uint64_t>::max();
+    to.hca_core_clock = 1'000'000; // kHz: a stamp is in nanoseconds
+    to.device_cap_flags_ex |= IBV_DEVICE_RAW_SCATTER_FCS | IBV_DEVICE_PCI_WRITE_END_PADDING | atomic_write;
+    to.tso_caps = {0x40000, raw_packet | datagram};
+    to.rss_caps = {raw_packet, 64, 128, IBV_RX_HASH_SRC_IPV4 | IBV_RX_HASH_DST_IPV4 | IBV_RX_HASH_SRC_PORT_UDP | IBV_RX_HASH_DST_PORT_UDP,
+                   IBV_RX_HASH_FUNC_TOEPLITZ};
+    to.max_wq_type_rq = 4096;
+    to.packet_pacing_caps = {1, 100'000'000, raw_packet | datagram};
+    to.raw_packet_caps = IBV_RAW_PACKET_CAP_CVLAN_STRIPPING | IBV_RAW_PACKET_CAP_SCATTER_FCS | IBV_RAW_PACKET_CAP_IP_CSUM | IBV_RAW_PACKET_CAP_DELAY_DROP;
+    to.tm_caps = {64, 127, IBV_TM_CAP_RC, 8192, 16};
+    to.cq_mod_caps = {0x7fff, 0x0fff};
+    to.max_dm_size = 0x20000;
+    to.pci_atomic_caps = {IBV_PCI_ATOMIC_OPERATION_8_BYTE_SIZE_SUP, IBV_PCI_ATOMIC_OPERATION_4_BYTE_SIZE_SUP,
+                          IBV_PCI_ATOMIC_OPERATION_4_BYTE_SIZE_SUP | IBV_PCI_ATOMIC_OPERATION_8_BYTE_SIZE_SUP};
+}
+
 int query_device_ex(ibv_context* raw, ibv_query_device_ex_input const*, ibv_device_attr_ex* attr, std::size_t size)
 {
     static constinit site here{"ibv_query_device_ex", EIO};
@@ -267,8 +320,22 @@ int query_device_ex(ibv_context* raw, ibv_query_device_ex_input const*, ibv_devi
     if (of == nullptr) return returned(EBADF);
     ibv_device_attr_ex all{};
     all.orig_attr = limits(*of->of);
+    all.device_cap_flags_ex = all.orig_attr.device_cap_flags;
     all.phys_port_cnt_ex = 1;
+    if (has_all_features(raw)) add_features(all);
     std::memcpy(attr, &all, std::min(size, sizeof all));
+    return 0;
+}
+
+int query_rt_values(ibv_context* raw, ibv_values_ex* values)
+{
+    static constinit site here{"ibv_query_rt_values_ex", EIO};
+    entry in{here, raw};
+    if (int const code = barred(in, raw)) return returned(code);
+    if ((values->comp_mask & IBV_VALUES_MASK_RAW_CLOCK) == 0) return returned(EINVAL);
+    auto const now = std::chrono::steady_clock::now().time_since_epoch(); // ticks, all of them in tv_nsec
+    values->raw_clock = {0, static_cast<long>(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count())};
+    values->comp_mask = IBV_VALUES_MASK_RAW_CLOCK;
     return 0;
 }
 
@@ -279,6 +346,17 @@ int query_device_ex(ibv_context* raw, ibv_query_device_ex_input const*, ibv_devi
 using namespace fake::model;
 
 namespace fake {
+
+void set_all_features(bool all)
+{
+    visit here;
+    the().all_features = the().knows_xrc = all;
+    for (auto const& [raw, each] : the().contexts) {
+        fill_xrc_operations(*each);
+        set_descriptor(*each->raw(), all && !each->of->iwarp);
+    }
+}
+
 ibv_context* rxe_context() { visit here; return the().devices[0].shared->raw(); }
 ibv_context* siw_context() { visit here; return the().devices[1].shared->raw(); }
 
@@ -424,11 +502,21 @@ int ibv_close_device(ibv_context* raw)
     return cleaned();
 }
 
-ibv_context* ibv_import_device(int)
+/// The descriptor may have been duplicated on its way.
+ibv_context* ibv_import_device(int fd)
 {
     static constinit site here{"ibv_import_device", ENOMEM};
     entry in{here, nullptr};
-    return null(in.fault() != 0 ? in.fault() : EOPNOTSUPP);
+    if (int const code = in.fault()) return null(code);
+    if (!the().all_features) return null(EOPNOTSUPP);
+    struct stat wanted{}, each_one{};
+    if (::fstat(fd, &wanted) != 0) return null(EBADF);
+    for (auto const& [raw, each] : the().contexts) {
+        if (::fstat(each->raw()->cmd_fd, &each_one) != 0 || wanted.st_ino != each_one.st_ino || wanted.st_dev != each_one.st_dev) continue;
+        context* const made = new_context(*each->of);
+        return made == nullptr ? nullptr : made->raw();
+    }
+    return null(EINVAL);
 }
 
 int ibv_query_device(ibv_context* raw, ibv_device_attr* attr)
@@ -534,6 +622,7 @@ int ibv_fork_init()
     static constinit site here{"ibv_fork_init", EIO};
     entry in{here, nullptr};
     if (int const code = in.fault()) return returned(code);
+    if (the().fork != IBV_FORK_DISABLED) return 0; // or the kernel copies on fork
     if (the().mrs.size() != 0) return returned(EINVAL); // too late: memory is registered
     the().fork = IBV_FORK_ENABLED;
     return 0;

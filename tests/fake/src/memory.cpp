@@ -4,6 +4,9 @@
 #include "world.hpp"
 
 #include <cstring>
+#include <limits>
+
+#include <sys/mman.h>
 
 namespace fake::model {
 
@@ -24,6 +27,8 @@ int drop_pd(pd* old)
     if (old->users != 0) return EBUSY;
     the().pds.forget(static_cast<ibv_pd*>(old));
     --context_of(old->ibv_pd::context).children;
+    if (old->inner != nullptr) --old->inner->users;
+    if (old->thread != nullptr) --old->thread->users;
     delete old;
     return 0;
 }
@@ -72,14 +77,20 @@ namespace {
 
 constexpr unsigned known_access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC
     | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED;
+constexpr unsigned flushes = 1U << 8 | 1U << 9; // IBV_ACCESS_FLUSH_GLOBAL and _PERSISTENT of rdma-core 50
+constexpr unsigned more_access = IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB | flushes;
 
-bool allowed(unsigned access)
+} // namespace
+
+bool allowed(unsigned access, bool all_features)
 {
     access &= ~static_cast<unsigned>(IBV_ACCESS_OPTIONAL_RANGE);
-    if ((access & ~known_access) != 0) return false;
+    if ((access & ~(known_access | (all_features ? more_access : 0U))) != 0) return false;
     bool const written_from_afar = (access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) != 0;
     return !written_from_afar || (access & IBV_ACCESS_LOCAL_WRITE) != 0;
 }
+
+namespace {
 
 void give_keys(mr& to)
 {
@@ -90,23 +101,12 @@ void give_keys(mr& to)
     the().remote_keys[to.rkey] = &to;
 }
 
-ibv_mr* register_memory(entry const& in, ibv_pd* raw, void* at, std::size_t length, std::uint64_t iova, unsigned access)
+/// All of the address space: only on demand.
+bool is_implicit(void const* at, std::size_t length) { return at == nullptr && length == std::numeric_limits<std::size_t>::max(); }
+
+bool wraps(void const* at, std::size_t length)
 {
-    if (int const code = in.fault()) return null(code);
-    pd* const domain = in.need(the().pds, raw, "PD");
-    if (domain == nullptr) return null(EFAULT);
-    if (length == 0 || !allowed(access)) return null(EINVAL);
-    mr* const made = new mr;
-    made->ibv_mr::context = raw->context;
-    made->ibv_mr::pd = raw;
-    made->addr = at;
-    made->length = length;
-    made->handle = the().next_handle++;
-    made->access = access;
-    made->iova = (access & IBV_ACCESS_ZERO_BASED) != 0 ? 0 : iova;
-    give_keys(*made);
-    ++domain->users;
-    return the().mrs.add(static_cast<ibv_mr*>(made), made);
+    return length > std::numeric_limits<std::uintptr_t>::max() - reinterpret_cast<std::uintptr_t>(at);
 }
 
 bool within(std::uint64_t at, std::uint64_t length, std::uint64_t start, std::uint64_t room)
@@ -114,9 +114,61 @@ bool within(std::uint64_t at, std::uint64_t length, std::uint64_t start, std::ui
     return at >= start && length <= room && at - start <= room - length;
 }
 
-std::uint8_t* translate(mr const& in, std::uint64_t at) { return static_cast<std::uint8_t*>(in.addr) + (at - in.iova); }
+} // namespace
+
+mr* add_mr(pd& domain, void* at, std::size_t length, std::uint64_t iova, unsigned access)
+{
+    mr* const made = new mr;
+    made->ibv_mr::context = domain.ibv_pd::context;
+    made->ibv_mr::pd = &domain;
+    made->addr = at;
+    made->length = length;
+    made->handle = the().next_handle++;
+    made->access = access;
+    made->iova = (access & IBV_ACCESS_ZERO_BASED) != 0 ? 0 : iova;
+    made->memory = reinterpret_cast<std::uintptr_t>(at);
+    give_keys(*made);
+    ++domain.users;
+    return the().mrs.add(static_cast<ibv_mr*>(made), made);
+}
+
+mr* register_memory(pd& domain, void* at, std::size_t length, std::uint64_t iova, unsigned access, int& code)
+{
+    bool const all = has_all_features(domain.ibv_pd::context);
+    bool const fits = is_implicit(at, length) ? (access & IBV_ACCESS_ON_DEMAND) != 0 : !wraps(at, length);
+    code = length != 0 && allowed(access, all) && fits ? 0 : EINVAL;
+    return code != 0 ? nullptr : add_mr(domain, at, length, iova, access);
+}
+
+namespace {
+
+ibv_mr* register_memory(entry const& in, ibv_pd* raw, void* at, std::size_t length, std::uint64_t iova, unsigned access)
+{
+    if (int const code = in.fault()) return null(code);
+    pd* const domain = in.need(the().pds, raw, "PD");
+    if (domain == nullptr) return null(EFAULT);
+    int code = 0;
+    mr* const made = model::register_memory(*domain, at, length, iova, access, code);
+    if (made == nullptr) errno = code;
+    return made;
+}
 
 } // namespace
+
+/// Where an address of the region is in this process; by number, since an implicit region begins at null.
+std::uint8_t* memory_of(mr const& region, std::uint64_t at) { return reinterpret_cast<std::uint8_t*>(region.memory + (at - region.iova)); }
+
+bool protects(pd const* domain, ibv_pd const* of)
+{
+    return domain != nullptr && of != nullptr && &domain->protection() == &static_cast<pd const*>(of)->protection();
+}
+
+/// Unmaps a dmabuf.
+void free_mr(mr* old)
+{
+    if (old->mapped != nullptr) ::munmap(old->mapped, old->mapped_size);
+    delete old;
+}
 
 /// The region that a scatter/gather element lies in, if it may be used for `access`.
 mr* local_region(pd const* domain, ibv_sge const& piece, unsigned access)
@@ -124,8 +176,8 @@ mr* local_region(pd const* domain, ibv_sge const& piece, unsigned access)
     auto const found = the().local_keys.find(piece.lkey);
     if (found == the().local_keys.end()) return nullptr;
     mr* const region = found->second;
-    if (region->ibv_mr::pd != domain || (region->access & access) != access) return nullptr;
-    return within(piece.addr, piece.length, region->iova, region->length) ? region : nullptr;
+    if (!protects(domain, region->ibv_mr::pd) || (region->access & access) != access) return nullptr;
+    return region->nothing || within(piece.addr, piece.length, region->iova, region->length) ? region : nullptr;
 }
 
 /// Memory of a peer, by its remote key; null if the key, the range or the access is wrong.
@@ -133,15 +185,22 @@ std::uint8_t* remote_memory(pd const* domain, std::uint32_t rkey, std::uint64_t 
 {
     if (auto const found = the().remote_keys.find(rkey); found != the().remote_keys.end()) {
         mr const& region = *found->second;
-        bool const may = region.ibv_mr::pd == domain && (region.access & access) == access;
-        return may && within(at, length, region.iova, region.length) ? translate(region, at) : nullptr;
+        bool const may = protects(domain, region.ibv_mr::pd) && (region.access & access) == access;
+        return may && within(at, length, region.iova, region.length) ? memory_of(region, at) : nullptr;
     }
     if (auto const found = the().window_keys.find(rkey); found != the().window_keys.end()) {
         mw const& window = *found->second;
-        bool const may = window.ibv_mw::pd == domain && window.region != nullptr && (window.access & access) == access;
-        return may && within(at, length, window.address, window.length) ? translate(*window.region, at) : nullptr;
+        bool const may = protects(domain, window.ibv_mw::pd) && window.region != nullptr && (window.access & access) == access;
+        return may && within(at, length, window.address, window.length) ? memory_of(*window.region, at) : nullptr;
     }
     return nullptr;
+}
+
+/// Whether a key leads to a region, wherever in it.
+bool has_remote_key(pd const* domain, std::uint32_t rkey, unsigned access)
+{
+    auto const found = the().remote_keys.find(rkey);
+    return found != the().remote_keys.end() && protects(domain, found->second->ibv_mr::pd) && (found->second->access & access) == access;
 }
 
 namespace {
@@ -261,6 +320,7 @@ int ibv_dealloc_pd(ibv_pd* raw)
     pd* const old = in.need(the().pds, raw, "PD");
     if (old == nullptr) return returned(EFAULT);
     if (old->library) in.misuse("the PD belongs to librdmacm");
+    if (old->imported) in.misuse("the PD was imported: ibv_unimport_pd");
     if (int const code = drop_pd(old)) {
         if (code == EBUSY) in.misuse("EBUSY: " + std::to_string(old->users) + " object(s) use the PD");
         return returned(code);
@@ -268,20 +328,6 @@ int ibv_dealloc_pd(ibv_pd* raw)
     for (device& each : the().devices)
         if (each.default_pd == old) each.default_pd = nullptr;
     return cleaned();
-}
-
-ibv_pd* ibv_import_pd(ibv_context* raw, std::uint32_t)
-{
-    static constinit site here{"ibv_import_pd", ENOMEM};
-    entry in{here, raw};
-    return null(in.fault() != 0 ? in.fault() : EOPNOTSUPP);
-}
-
-void ibv_unimport_pd(ibv_pd* raw)
-{
-    static constinit site here{"ibv_unimport_pd", 0};
-    entry in{here, raw};
-    in.misuse("nothing can have been imported");
 }
 
 namespace {
@@ -312,48 +358,13 @@ ibv_mr* ibv_reg_mr_iova2(ibv_pd* raw, void* at, std::size_t length, std::uint64_
     return register_memory(in, raw, at, length, iova, access);
 }
 
-ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* raw, std::uint64_t, std::size_t, std::uint64_t, int, int)
-{
-    static constinit site here{"ibv_reg_dmabuf_mr", ENOMEM};
-    entry in{here, raw};
-    return null(in.fault() != 0 ? in.fault() : EOPNOTSUPP);
-}
-
-ibv_mr* ibv_import_mr(ibv_pd* raw, std::uint32_t)
-{
-    static constinit site here{"ibv_import_mr", ENOMEM};
-    entry in{here, raw};
-    return null(in.fault() != 0 ? in.fault() : EOPNOTSUPP);
-}
-
-void ibv_unimport_mr(ibv_mr* raw)
-{
-    static constinit site here{"ibv_unimport_mr", 0};
-    entry in{here, raw};
-    in.misuse("nothing can have been imported");
-}
-
-ibv_dm* ibv_import_dm(ibv_context* raw, std::uint32_t)
-{
-    static constinit site here{"ibv_import_dm", ENOMEM};
-    entry in{here, raw};
-    return null(in.fault() != 0 ? in.fault() : EOPNOTSUPP);
-}
-
-void ibv_unimport_dm(ibv_dm* raw)
-{
-    static constinit site here{"ibv_unimport_dm", 0};
-    entry in{here, raw};
-    in.misuse("nothing can have been imported");
-}
-
 int ibv_rereg_mr(ibv_mr* raw, int flags, ibv_pd* domain, void* at, std::size_t length, int access)
 {
     static constinit site here{"ibv_rereg_mr", EIO};
     entry in{here, raw};
     if (int const code = in.fault()) {
-        errno = code;
-        return IBV_REREG_MR_ERR_CMD;
+        errno = code < 0 ? EIO : code;
+        return code < 0 ? code : IBV_REREG_MR_ERR_CMD;
     }
     mr* const region = in.need(the().mrs, raw, "MR");
     if (region != nullptr && cut_off(raw->context)) {
@@ -366,6 +377,11 @@ int ibv_rereg_mr(ibv_mr* raw, int flags, ibv_pd* domain, void* at, std::size_t l
         errno = EINVAL;
         return IBV_REREG_MR_ERR_INPUT;
     }
+    bool const widens = (flags & IBV_REREG_MR_CHANGE_ACCESS) != 0 && !allowed(static_cast<unsigned>(access), has_all_features(raw->context));
+    if (widens || region->on != nullptr || region->nothing || region->mapped != nullptr) { // the kernel says no: the MR is not to be used any more
+        errno = EINVAL;
+        return IBV_REREG_MR_ERR_CMD;
+    }
     if ((flags & IBV_REREG_MR_CHANGE_PD) != 0) {
         pd* const to = in.need(the().pds, domain, "PD");
         if (to == nullptr) return IBV_REREG_MR_ERR_INPUT;
@@ -377,7 +393,7 @@ int ibv_rereg_mr(ibv_mr* raw, int flags, ibv_pd* domain, void* at, std::size_t l
     if (moves) {
         raw->addr = at;
         raw->length = length;
-        region->iova = reinterpret_cast<std::uintptr_t>(at);
+        region->iova = region->memory = reinterpret_cast<std::uintptr_t>(at);
     }
     return 0;
 }
@@ -394,11 +410,14 @@ int ibv_dereg_mr(ibv_mr* raw)
         in.misuse("EBUSY: a memory window is bound to the MR");
         return returned(EBUSY);
     }
+    if (old->imported) in.misuse("the MR was imported: ibv_unimport_mr");
     the().local_keys.erase(old->lkey);
     the().remote_keys.erase(old->rkey);
+    if (old->on != nullptr) --old->on->users;
+    if (old->hints != nullptr) --old->hints->users;
     if (pd* const domain = the().pds.find(raw->pd)) --domain->users;
     the().mrs.forget(raw);
-    delete old;
+    free_mr(old);
     return cleaned();
 }
 

@@ -28,14 +28,17 @@ void use_parts(qp const& whole, bool more)
     if (of.qp_type == IBV_QPT_XRC_SEND) return;
     adjust_users(the().cqs, of.recv_cq, more);
     adjust_users(the().srqs, of.srq, more);
+    if (whole.spread != nullptr) more ? ++whole.spread->users : --whole.spread->users;
 }
 
 int check_type(ibv_qp_type type, device const& at)
 {
+    bool const all = the().all_features && !at.iwarp;
     switch (type) {
     case IBV_QPT_RC: return 0;
     case IBV_QPT_UD: case IBV_QPT_UC: return at.iwarp ? EOPNOTSUPP : 0;
     case IBV_QPT_XRC_SEND: case IBV_QPT_XRC_RECV: return the().knows_xrc && !at.iwarp ? 0 : EINVAL;
+    case IBV_QPT_RAW_PACKET: return all ? 0 : EINVAL;
     default: return EINVAL;
     }
 }
@@ -45,13 +48,15 @@ bool is_cq(ibv_cq const* raw, context const& on)
     return raw != nullptr && the().cqs.find(raw) != nullptr && raw->context == &on.verbs_context::context;
 }
 
-int check(context const& on, pd const* domain, xrcd const* extended, ibv_qp_init_attr const& attr)
+int check(context const& on, pd const* domain, xrcd const* extended, ibv_qp_init_attr const& attr, bool spread)
 {
     device const& at = *on.of;
     ibv_device_attr const most = limits(at);
     if (int const code = check_type(attr.qp_type, at)) return code;
     if (attr.qp_type == IBV_QPT_XRC_RECV) return extended != nullptr ? 0 : EINVAL; // neither CQs nor a queue of its own
-    if (domain == nullptr || !is_cq(attr.send_cq, on)) return EINVAL;
+    bool const sends = !spread || attr.cap.max_send_wr != 0; // with an indirection table it may do without a send queue
+    if (domain == nullptr || (sends && !is_cq(attr.send_cq, on))) return EINVAL;
+    if (spread && (attr.recv_cq != nullptr || attr.srq != nullptr || attr.cap.max_recv_wr != 0 || attr.cap.max_recv_sge != 0)) return EINVAL;
     bool const receives = attr.qp_type != IBV_QPT_XRC_SEND;
     if (receives && attr.recv_cq != nullptr && !is_cq(attr.recv_cq, on)) return EINVAL;
     if (receives && attr.srq != nullptr && the().srqs.find(attr.srq) == nullptr) return EINVAL;
@@ -63,9 +68,9 @@ int check(context const& on, pd const* domain, xrcd const* extended, ibv_qp_init
 
 } // namespace
 
-qp* make_qp(context& on, pd* domain, xrcd* extended, ibv_qp_init_attr& attr, int& code)
+qp* make_qp(context& on, pd* domain, xrcd* extended, ibv_qp_init_attr& attr, int& code, table* spread)
 {
-    code = check(on, domain, extended, attr);
+    code = check(on, domain, extended, attr, spread != nullptr);
     if (code != 0) return nullptr;
     qp* const made = new qp;
     ibv_qp& raw = *made->raw();
@@ -84,18 +89,43 @@ qp* make_qp(context& on, pd* domain, xrcd* extended, ibv_qp_init_attr& attr, int
     made->init = attr;
     made->attr.cap = attr.cap;
     if (raw.qp_type == IBV_QPT_XRC_RECV) made->domain = extended;
+    made->spread = spread;
     use_parts(*made, true);
     ++made->home().children;
     the().qp_numbers[raw.qp_num] = made;
     return the().qps.add(&raw, made);
 }
 
+qp& real(qp& handle)
+{
+    auto const found = the().qp_numbers.find(handle.qp_base.qp_num);
+    return found == the().qp_numbers.end() ? handle : *found->second;
+}
+
+namespace {
+
+/// Its number goes to another handle of the same QP, if there is one, with all that was set.
+void hand_over(qp const& old)
+{
+    if (the().qp_numbers[old.qp_base.qp_num] != &old) return;
+    the().qp_numbers.erase(old.qp_base.qp_num);
+    for (auto const& [raw, each] : the().qps) {
+        if (each->qp_base.qp_num != old.qp_base.qp_num) continue;
+        each->attr = old.attr;
+        each->qp_base.state = old.qp_base.state;
+        the().qp_numbers[old.qp_base.qp_num] = each;
+        return;
+    }
+}
+
+} // namespace
+
 void free_qp(qp* old)
 {
     ibv_qp& raw = *old->raw();
     the().busy_senders.erase(old);
-    the().qp_numbers.erase(raw.qp_num);
     the().qps.forget(&raw);
+    hand_over(*old);
     use_parts(*old, false);
     context& on = old->home();
     --on.children;
@@ -108,6 +138,11 @@ void free_qp(qp* old)
 int drop_qp(entry& in, qp* old)
 {
     if (cut_off(old->raw()->context)) return lose(*old, old->raw()->context);
+    if (old->open_scope) in.misuse("between ibv_wr_start and ibv_wr_complete or ibv_wr_abort");
+    if (old->flows != 0) {
+        in.misuse("EBUSY: " + std::to_string(old->flows) + " flow(s) lead to the QP");
+        return EBUSY;
+    }
     if (!old->groups.empty()) {
         in.misuse("EBUSY: the QP is attached to " + std::to_string(old->groups.size()) + " multicast group(s)");
         return EBUSY;
@@ -192,6 +227,7 @@ void copy_attr(ibv_qp_attr& to, ibv_qp_attr const& from, int mask)
     if (has(IBV_QP_SQ_PSN)) to.sq_psn = from.sq_psn;
     if (has(IBV_QP_MAX_DEST_RD_ATOMIC)) to.max_dest_rd_atomic = from.max_dest_rd_atomic;
     if (has(IBV_QP_DEST_QPN)) to.dest_qp_num = from.dest_qp_num;
+    if (has(IBV_QP_RATE_LIMIT)) to.rate_limit = from.rate_limit;
 }
 
 } // namespace
@@ -294,6 +330,16 @@ srq* make_srq(pd& domain, ibv_srq_init_attr& attr, int& code)
     return the().srqs.add(static_cast<ibv_srq*>(made), made);
 }
 
+srq* make_tag_srq(pd& domain, cq& queue, ibv_tm_cap const& matching, ibv_srq_init_attr& attr, int& code)
+{
+    srq* const made = make_srq(domain, attr, code);
+    if (made == nullptr) return nullptr;
+    made->queue = &queue;
+    made->matching = matching;
+    ++queue.users;
+    return made;
+}
+
 srq* make_xrc_srq(pd& domain, xrcd& extended, cq& queue, ibv_srq_init_attr& attr, int& code)
 {
     srq* const made = make_srq(domain, attr, code);
@@ -319,10 +365,8 @@ int drop_srq(entry& in, srq* old)
     on.async.remove([raw](async_item const& item) { return item.object == raw; });
     --on.children;
     adjust_users(the().pds, old->ibv_srq::pd, false);
-    if (old->domain != nullptr) {
-        --old->domain->users;
-        --old->queue->users;
-    }
+    if (old->domain != nullptr) --old->domain->users;
+    if (old->queue != nullptr) --old->queue->users;
     pthread_cond_destroy(&old->cond);
     pthread_mutex_destroy(&old->mutex);
     the().srqs.forget(raw);
@@ -332,28 +376,97 @@ int drop_srq(entry& in, srq* old)
 
 namespace {
 
+/// What a QP of this type may be asked to do by calls.
+std::uint64_t possible_ops(ibv_qp_type type, bool all_features)
+{
+    constexpr std::uint64_t flush = 1U << 11; // IBV_QP_EX_WITH_FLUSH of rdma-core 50
+    constexpr std::uint64_t messages = std::uint64_t{IBV_QP_EX_WITH_SEND} | IBV_QP_EX_WITH_SEND_WITH_IMM;
+    std::uint64_t const segmented = all_features ? std::uint64_t{IBV_QP_EX_WITH_TSO} : 0;
+    if (type == IBV_QPT_RAW_PACKET) return IBV_QP_EX_WITH_SEND | segmented;
+    if (type == IBV_QPT_UD) return messages | segmented;
+    std::uint64_t const more = all_features ? IBV_QP_EX_WITH_ATOMIC_WRITE | flush : 0;
+    return messages | IBV_QP_EX_WITH_SEND_WITH_INV | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ
+        | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_BIND_MW | more;
+}
+
+bool has(ibv_qp_init_attr_ex const& attr, std::uint32_t bit) { return (attr.comp_mask & bit) != 0; }
+
+/// Refuses what is asked for beside the plain attributes.
+int check(ibv_qp_init_attr_ex const& attr, bool all_features)
+{
+    bool const extended = attr.qp_type == IBV_QPT_XRC_RECV && the().knows_xrc;
+    std::uint32_t known = unsigned{IBV_QP_INIT_ATTR_PD} | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS | IBV_QP_INIT_ATTR_CREATE_FLAGS;
+    if (extended) known |= IBV_QP_INIT_ATTR_XRCD;
+    if (all_features) known |= unsigned{IBV_QP_INIT_ATTR_MAX_TSO_HEADER} | IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH;
+    if ((attr.comp_mask & ~known) != 0) return EOPNOTSUPP;
+    if (!has(attr, extended ? IBV_QP_INIT_ATTR_XRCD : IBV_QP_INIT_ATTR_PD)) return EINVAL;
+    constexpr std::uint32_t more_flags = unsigned{IBV_QP_CREATE_SCATTER_FCS} | IBV_QP_CREATE_CVLAN_STRIPPING | IBV_QP_CREATE_SOURCE_QPN
+        | IBV_QP_CREATE_PCI_WRITE_END_PADDING;
+    std::uint32_t const flags = IBV_QP_CREATE_BLOCK_SELF_MCAST_LB | (all_features ? more_flags : 0U);
+    if (has(attr, IBV_QP_INIT_ATTR_CREATE_FLAGS) && (attr.create_flags & ~flags) != 0) return EOPNOTSUPP;
+    bool const calls = has(attr, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS);
+    if (calls && (attr.send_ops_flags & ~possible_ops(attr.qp_type, all_features)) != 0) return EOPNOTSUPP;
+    bool const spread = has(attr, IBV_QP_INIT_ATTR_IND_TABLE), hashed = has(attr, IBV_QP_INIT_ATTR_RX_HASH);
+    if (spread != hashed || (spread && attr.qp_type != IBV_QPT_RAW_PACKET)) return EINVAL;
+    if (!hashed) return 0;
+    ibv_rx_hash_conf const& hash = attr.rx_hash_conf;
+    bool const key = hash.rx_hash_function == IBV_RX_HASH_FUNC_TOEPLITZ && hash.rx_hash_key_len == 40 && hash.rx_hash_key != nullptr;
+    return key ? 0 : EINVAL;
+}
+
+} // namespace
+
+qp* make_extended_qp(entry const& in, context& on, ibv_qp_init_attr_ex& attr, int& code)
+{
+    bool const plain = attr.comp_mask == IBV_QP_INIT_ATTR_PD; // the header goes to ibv_create_qp then
+    code = plain ? 0 : on.of->iwarp ? EOPNOTSUPP : check(attr, has_all_features(on.raw())); // siw has none
+    if (code != 0) return nullptr;
+    bool const extended = attr.qp_type == IBV_QPT_XRC_RECV && the().knows_xrc, by_table = has(attr, IBV_QP_INIT_ATTR_IND_TABLE);
+    pd* const domain = has(attr, IBV_QP_INIT_ATTR_PD) ? in.need(the().pds, attr.pd, "PD") : nullptr;
+    xrcd* const shared = extended && !plain ? in.need(the().xrcds, attr.xrcd, "XRC domain") : nullptr;
+    table* const spread = by_table ? in.need(the().tables, attr.rwq_ind_tbl, "indirection table") : nullptr;
+    code = EFAULT;
+    if ((extended && !plain ? shared == nullptr : domain == nullptr) || (by_table && spread == nullptr)) return nullptr;
+    ibv_qp_init_attr basic{};
+    std::memcpy(static_cast<void*>(&basic), &attr, sizeof basic);
+    qp* const made = make_qp(domain != nullptr ? context_of(domain->ibv_pd::context) : on, domain, shared, basic, code, spread);
+    if (made == nullptr) return nullptr;
+    attr.cap = basic.cap;
+    if (!has(attr, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)) return made;
+    made->send_ops = attr.send_ops_flags;
+    fill_extended_operations(*made);
+    return made;
+}
+
+namespace {
+
 ibv_qp* op_create_qp_ex(ibv_context* raw, ibv_qp_init_attr_ex* attr)
 {
     static constinit site here{"ibv_create_qp_ex", ENOMEM};
     entry in{here, raw};
     if (int const code = in.fault()) return null(code);
-    constexpr unsigned known = static_cast<unsigned>(IBV_QP_INIT_ATTR_PD) | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS | IBV_QP_INIT_ATTR_CREATE_FLAGS
-        | IBV_QP_INIT_ATTR_XRCD;
-    bool const extended = attr->qp_type == IBV_QPT_XRC_RECV && the().knows_xrc;
-    if ((attr->comp_mask & ~known) != 0 || (!extended && (attr->comp_mask & IBV_QP_INIT_ATTR_XRCD) != 0)) return null(EOPNOTSUPP);
-    if ((attr->comp_mask & (extended ? IBV_QP_INIT_ATTR_XRCD : IBV_QP_INIT_ATTR_PD)) == 0) return null(EINVAL);
     context* const on = in.need(the().contexts, raw, "context");
-    pd* const domain = (attr->comp_mask & IBV_QP_INIT_ATTR_PD) != 0 ? in.need(the().pds, attr->pd, "PD") : nullptr;
-    xrcd* const shared = extended ? in.need(the().xrcds, attr->xrcd, "XRC domain") : nullptr;
-    if (on == nullptr || (extended ? shared == nullptr : domain == nullptr)) return null(EFAULT);
+    if (on == nullptr) return null(EFAULT);
     int code = 0;
-    ibv_qp_init_attr plain{};
-    std::memcpy(static_cast<void*>(&plain), attr, sizeof plain);
-    qp* const made = make_qp(domain != nullptr ? context_of(domain->ibv_pd::context) : *on, domain, shared, plain, code);
-    if (made == nullptr) return null(code);
-    attr->cap = plain.cap;
-    if ((attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0) fill_extended_operations(*made);
-    return made->raw();
+    qp* const made = make_extended_qp(in, *on, *attr, code);
+    return made == nullptr ? null(code) : made->raw();
+}
+
+/// For those who send packets, whose pace the device can keep.
+int op_modify_qp_rate_limit(ibv_qp* raw, ibv_qp_rate_limit_attr* attr)
+{
+    static constinit site here{"ibv_modify_qp_rate_limit", EIO};
+    entry in{here, raw};
+    if (int const code = in.fault()) return returned(code);
+    qp* const of = in.need(the().qps, raw, "QP");
+    if (of == nullptr) return returned(EFAULT);
+    if (!has_all_features(raw->context)) return returned(EOPNOTSUPP);
+    if (cut_off(raw->context)) return returned(EIO);
+    bool const paced = raw->qp_type == IBV_QPT_RAW_PACKET || raw->qp_type == IBV_QPT_UD;
+    bool const bursts = attr->max_burst_sz != 0 || attr->typical_pkt_sz != 0;
+    if (!paced || attr->comp_mask != 0 || raw->state != IBV_QPS_RTS || (bursts && attr->rate_limit == 0)) return returned(EINVAL);
+    of->attr.rate_limit = attr->rate_limit;
+    return 0;
 }
 
 int op_get_srq_num(ibv_srq* raw, std::uint32_t* number)
@@ -368,9 +481,10 @@ int op_get_srq_num(ibv_srq* raw, std::uint32_t* number)
 
 } // namespace
 
-void fill_qp_operations(context& of, bool iwarp)
+void fill_qp_operations(context& of)
 {
-    if (!iwarp) of.create_qp_ex = op_create_qp_ex; // siw has none
+    of.create_qp_ex = op_create_qp_ex;
+    of.modify_qp_rate_limit = op_modify_qp_rate_limit;
     of.get_srq_num = op_get_srq_num;
 }
 
@@ -398,7 +512,10 @@ int ibv_modify_qp(ibv_qp* raw, ibv_qp_attr* attr, int mask)
     if (int const code = in.fault()) return returned(code);
     qp* const of = in.need(the().qps, raw, "QP");
     if (of != nullptr && cut_off(raw->context)) return returned(EIO);
-    return returned(of == nullptr ? EFAULT : modify(*of, *attr, mask));
+    if (of == nullptr) return returned(EFAULT);
+    int const code = modify(real(*of), *attr, mask);
+    raw->state = real(*of).qp_base.state;
+    return returned(code);
 }
 
 int ibv_query_qp(ibv_qp* raw, ibv_qp_attr* attr, int, ibv_qp_init_attr* init)
@@ -406,9 +523,9 @@ int ibv_query_qp(ibv_qp* raw, ibv_qp_attr* attr, int, ibv_qp_init_attr* init)
     static constinit site here{"ibv_query_qp", EIO};
     entry in{here, raw};
     if (int const code = in.fault()) return returned(code);
-    qp const* const of = in.need(the().qps, raw, "QP");
+    qp* const of = in.need(the().qps, raw, "QP");
     if (of == nullptr) return returned(EFAULT);
-    *attr = of->attr;
+    *attr = real(*of).attr;
     *init = of->init;
     return 0;
 }

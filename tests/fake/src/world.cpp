@@ -232,16 +232,25 @@ std::vector<T*> all(registry<T> const& of)
 
 void free_verbs_objects(world& w)
 {
+    for (auto const* old : all(w.flows)) delete old;
+    for (auto const* old : all(w.flow_actions)) delete old;
+    for (auto const* old : all(w.counter_sets)) delete old;
     for (qp* old : all(w.qps)) free_qp(old);
+    for (auto const* old : all(w.tables)) delete old;
+    for (auto const* old : all(w.wqs)) delete old;
     for (auto const* old : all(w.srqs)) delete old;
     for (auto const* old : all(w.ahs)) delete old;
     for (auto const* old : all(w.mws)) delete old;
-    for (auto const* old : all(w.mrs)) delete old;
+    for (mr* old : all(w.mrs)) free_mr(old);
+    for (auto const* old : all(w.dms)) delete old;
+    for (auto const* old : all(w.dmahs)) delete old;
     for (cq* old : all(w.cqs)) free_cq(old);
     for (auto const* old : all(w.comp_channels)) delete old;
     for (auto const* old : all(w.pds)) delete old;
+    for (auto const* old : all(w.tds)) delete old;
     for (auto const* old : all(w.xrcds)) delete old;
     w.xrcds.clear();
+    w.flows.clear(), w.flow_actions.clear(), w.counter_sets.clear(), w.tables.clear(), w.wqs.clear(), w.dms.clear(), w.dmahs.clear(), w.tds.clear();
     w.srqs.clear(), w.ahs.clear(), w.mws.clear(), w.mrs.clear(), w.comp_channels.clear(), w.pds.clear();
     w.local_keys.clear(), w.remote_keys.clear(), w.window_keys.clear(), w.qp_numbers.clear(), w.busy_senders.clear();
     for (device& each : w.devices) {
@@ -298,7 +307,7 @@ void forget(world& w)
     w.devices_present = true;
     w.reuse_addresses = w.resolve_without_device = w.credentials_changed = w.manual = false;
     w.timewait = true;
-    w.disassociates = w.silence_is_interrupted = w.knows_ece = w.knows_xrc = w.asks_ibacm = w.removal_disconnects = false;
+    w.disassociates = w.silence_is_interrupted = w.knows_ece = w.knows_xrc = w.asks_ibacm = w.removal_disconnects = w.all_features = false;
     w.release = 44;
     w.silent_hosts.clear();
     w.join_failures.clear();
@@ -347,6 +356,7 @@ void set_silent_interrupted(bool interrupted) { visit here; the().silence_is_int
 void set_rdma_core(unsigned release) { visit here; the().release = release; }
 void set_ibacm(bool running) { visit here; the().asks_ibacm = running; }
 void set_ece(bool known) { visit here; the().knows_ece = known; }
+void set_fork_status(ibv_fork_status status) { visit here; the().fork = status; }
 void set_timewait(bool timewait) { visit here; the().timewait = timewait; }
 void set_patience(std::chrono::milliseconds patience) { visit here; the().patience = patience; }
 
@@ -421,7 +431,8 @@ std::size_t lost()
 {
     visit here;
     world const& w = the();
-    return lost_among(w.qps, w.cqs, w.comp_channels, w.pds, w.mrs, w.srqs, w.ahs, w.mws, w.xrcds);
+    return lost_among(w.qps, w.cqs, w.comp_channels, w.pds, w.mrs, w.srqs, w.ahs, w.mws, w.xrcds)
+        + lost_among(w.tds, w.dms, w.dmahs, w.wqs, w.tables, w.flows, w.flow_actions, w.counter_sets);
 }
 
 population live()
@@ -439,6 +450,14 @@ population live()
     all.srqs = kept(w.srqs);
     all.ahs = kept(w.ahs);
     all.mws = kept(w.mws);
+    all.tds = kept(w.tds);
+    all.dms = kept(w.dms);
+    all.dmahs = kept(w.dmahs);
+    all.wqs = kept(w.wqs);
+    all.tables = kept(w.tables);
+    all.flows = kept(w.flows);
+    all.flow_actions = kept(w.flow_actions);
+    all.counters = kept(w.counter_sets);
     all.groups = w.groups.size();
     for (auto const& [raw, each] : w.pds)
         if (!each->lost) ++(each->library ? all.default_pds : all.pds);
@@ -474,6 +493,14 @@ std::string leaks()
     name(now.mws, "MW(s)");
     name(now.srqs, "SRQ(s)");
     name(now.ahs, "AH(s)");
+    name(now.tds, "thread domain(s)");
+    name(now.dms, "device memory or memories");
+    name(now.dmahs, "DMA handle(s)");
+    name(now.wqs, "WQ(s)");
+    name(now.tables, "indirection table(s)");
+    name(now.flows, "flow(s)");
+    name(now.flow_actions, "flow action(s)");
+    name(now.counters, "set(s) of counters");
     name(now.groups, "multicast group(s) not left");
     name(now.contexts, "opened context(s)");
     name(now.lists, "list(s) of devices or addresses");

@@ -182,10 +182,19 @@ struct losable {
     bool lost = false;
 };
 
+struct td : ibv_td, losable {
+    td() : ibv_td{} {}
+    std::size_t users = 0;
+};
+
 struct pd : ibv_pd, losable {
     pd() : ibv_pd{} {}
     std::size_t users = 0;
-    bool library = false; ///< librdmacm's default PD of its device
+    bool library = false;  ///< librdmacm's default PD of its device
+    pd* inner = nullptr;   ///< of a parent domain, or of an imported PD: the one that protects
+    td* thread = nullptr;  ///< of a parent domain
+    bool imported = false; ///< gives its handle back with ibv_unimport_pd
+    pd const& protection() const noexcept { return inner != nullptr ? inner->protection() : *this; }
 };
 
 struct xrcd : ibv_xrcd, losable {
@@ -195,11 +204,34 @@ struct xrcd : ibv_xrcd, losable {
     bool library = false;     ///< librdmacm's own for its device
 };
 
+struct dm : ibv_dm, losable {
+    dm() : ibv_dm{} {}
+    std::shared_ptr<bytes> memory; ///< shared with those imported
+    std::size_t users = 0;
+    bool imported = false;
+};
+
+/// A DMA handle of rdma-core 61, which the header may not know: it begins with its context.
+struct dmah_base {
+    ibv_context* context = nullptr;
+};
+
+struct dmah : dmah_base, losable {
+    std::size_t users = 0;
+};
+
 struct mr : ibv_mr, losable {
     mr() : ibv_mr{} {}
     unsigned access = 0;
     std::uint64_t iova = 0;
+    std::uintptr_t memory = 0; ///< what iova stands for
     std::size_t windows = 0;
+    bool nothing = false;      ///< ibv_alloc_null_mr: reads zeros, swallows what is written
+    bool imported = false;
+    dm* on = nullptr;
+    dmah* hints = nullptr;
+    void* mapped = nullptr;    ///< of a dmabuf
+    std::size_t mapped_size = 0;
 };
 
 struct mw : ibv_mw, losable {
@@ -221,17 +253,28 @@ struct comp_channel : ibv_comp_channel, losable {
     mailbox<cq*> events;
 };
 
+/// A completion, and what only an extended CQ tells about it.
+struct stamped : ibv_wc {
+    std::uint64_t stamp = 0, wallclock = 0;
+    completion_extras extras{};
+};
+
 struct cq : ibv_cq_ex, losable, pooled {
     cq() : ibv_cq_ex{} {}
     ibv_cq* raw() noexcept { return ibv_cq_ex_to_cq(this); }
     comp_channel* bell = nullptr;
-    std::deque<ibv_wc> completions;
+    std::deque<stamped> completions;
     std::deque<ibv_wc> while_arming;
     enum class arming { none, solicited, any } armed = arming::none;
     bool overrun = false;
     std::size_t users = 0;
     std::uint32_t comp_reported = 0, comp_acked = 0, async_reported = 0, async_acked = 0;
-    ibv_wc current{}; ///< of ibv_start_poll and ibv_next_poll
+    bool is_extended = false, ignores_overrun = false;
+    std::uint64_t readable = 0; ///< of ibv_create_cq_wc_flags
+    ibv_moderate_cq moderate{};
+    pd* parent = nullptr;
+    enum class polling { idle, at_one, at_end } poll = polling::idle; ///< between ibv_start_poll and ibv_end_poll
+    stamped current{};
 };
 
 struct receive {
@@ -245,14 +288,54 @@ struct srq : ibv_srq, losable {
     ibv_srq_attr attr{};
     std::size_t users = 0;
     std::uint32_t async_reported = 0, async_acked = 0;
-    xrcd* domain = nullptr; ///< of an XRC SRQ, like its CQ
-    cq* queue = nullptr;
+    xrcd* domain = nullptr; ///< of an XRC SRQ
+    cq* queue = nullptr;    ///< of an XRC SRQ, and of one that matches tags
+    ibv_tm_cap matching{};  ///< the latter's
+    std::unordered_map<std::uint32_t, std::uint64_t> tags; ///< handle to wr_id of the receive
+    std::uint32_t next_tag = 1;
+};
+
+struct wq : ibv_wq, losable {
+    wq() : ibv_wq{} {}
+    std::deque<receive> receives;
+    std::uint32_t max_wr = 0, max_sge = 0, flags = 0;
+    std::size_t users = 0;
+    std::uint32_t async_reported = 0, async_acked = 0;
+};
+
+struct table : ibv_rwq_ind_table, losable {
+    table() : ibv_rwq_ind_table{} {}
+    std::vector<wq*> queues;
+    std::size_t users = 0;
+};
+
+struct counters : ibv_counters, losable {
+    counters() : ibv_counters{} {}
+    std::unordered_map<std::uint32_t, ibv_counter_description> points;
+    std::unordered_map<std::uint32_t, std::uint64_t> values; ///< set_counter
+    std::size_t users = 0;
+};
+
+struct flow_action : ibv_flow_action, losable {
+    flow_action() : ibv_flow_action{} {}
+    std::size_t users = 0;
+};
+
+struct qp;
+
+struct flow : ibv_flow, losable {
+    flow() : ibv_flow{} {}
+    qp* to = nullptr;
+    std::vector<flow_action*> actions;
+    std::vector<counters*> counting;
 };
 
 struct send {
     ibv_send_wr wr{};
     std::vector<ibv_sge> buffers;
     bytes inlined;
+    bytes header; ///< of IBV_WR_TSO
+    std::uint64_t length = 0; ///< of a flush
     bool is_inline = false;
 };
 
@@ -271,9 +354,12 @@ struct qp : ibv_qp_ex, losable, pooled {
     std::deque<receive> receives;
     std::vector<attachment> groups;
     xrcd* domain = nullptr; ///< of type XRC_RECV
+    table* spread = nullptr; ///< receives by an indirection table
+    std::size_t flows = 0;
     std::uint32_t ece_options = fake::ece_options;
-    std::vector<send> building; ///< ibv_wr_start … ibv_wr_complete
-    int building_error = 0;
+    std::uint64_t send_ops = 0; ///< of ibv_qp_create_send_ops_flags
+    bool open_scope = false;    ///< ibv_wr_start … ibv_wr_complete
+    std::vector<send> building;
     std::uint32_t async_reported = 0, async_acked = 0;
 };
 
@@ -398,6 +484,7 @@ struct world {
     // switches
     bool devices_present = true, reuse_addresses = false, resolve_without_device = false, credentials_changed = false;
     bool manual = false, timewait = true, disassociates = false, silence_is_interrupted = false, knows_ece = false, knows_xrc = false, asks_ibacm = false, removal_disconnects = false;
+    bool all_features = false;
     unsigned release = 44;
     std::chrono::milliseconds patience{5000};
     std::thread::id first_thread{};
@@ -435,6 +522,14 @@ struct world {
     registry<mr> mrs;
     registry<mw> mws;
     registry<ah> ahs;
+    registry<td> tds;
+    registry<dm> dms;
+    registry<dmah> dmahs;
+    registry<wq> wqs;
+    registry<table> tables;
+    registry<flow> flows;
+    registry<flow_action> flow_actions;
+    registry<counters> counter_sets;
     std::unordered_map<std::uint32_t, mr*> local_keys, remote_keys;
     std::unordered_map<std::uint32_t, mw*> window_keys;
     std::unordered_map<std::uint32_t, qp*> qp_numbers;
@@ -547,6 +642,8 @@ void destroy_context(context* old);
 void bring_back(device& removed);
 void fill_operations(context& of, bool iwarp); ///< data.cpp: the functions that headers call through the context
 
+bool has_all_features(ibv_context* raw); ///< of set_all_features
+int barred(entry const& in, ibv_context* raw); ///< the code of the fault, or why a call of set_all_features cannot be; 0: it can
 bool cut_off(ibv_context* raw);         ///< its device was removed, and has cut off its users
 int lose(losable& object, ibv_context* raw); ///< EIO
 void close_removed(device& which, entry const* in); ///< if it may be
@@ -557,8 +654,15 @@ int drop_pd(pd* old);
 void bind_device(cm& id, device& to);
 void release_device(device& from, entry const* in);
 void drop_defaults(device& of, entry const* in);
+mr* add_mr(pd& domain, void* at, std::size_t length, std::uint64_t iova, unsigned access);
+bool allowed(unsigned access, bool all_features);
+mr* register_memory(pd& domain, void* at, std::size_t length, std::uint64_t iova, unsigned access, int& code);
+void free_mr(mr* old);
+std::uint8_t* memory_of(mr const& region, std::uint64_t at);
+bool protects(pd const* domain, ibv_pd const* of); ///< both are one, or parent domains of one
 mr* local_region(pd const* domain, ibv_sge const& piece, unsigned access);
 std::uint8_t* remote_memory(pd const* domain, std::uint32_t rkey, std::uint64_t at, std::uint64_t length, unsigned access);
+bool has_remote_key(pd const* domain, std::uint32_t rkey, unsigned access);
 void fill_window_operations(context& of);
 int bind_window(mw& window, std::uint32_t rkey, ibv_mw_bind_info const& info);
 
@@ -567,12 +671,14 @@ comp_channel* make_comp_channel(context& on);
 int drop_comp_channel(entry const& in, comp_channel* old);
 cq* make_cq(context& on, int entries, void* user_context, comp_channel* bell);
 int drop_cq(entry& in, cq* old);
-void fill_cq_operations(context& of, bool iwarp);
-void complete(cq* into, ibv_wc const& wc, bool solicited);
+void fill_cq_operations(context& of);
+void complete(cq* into, ibv_wc const& wc, bool solicited, completion_extras const& extras = {});
 void free_cq(cq* old);
 
 // qp.cpp
-qp* make_qp(context& on, pd* domain, xrcd* extended, ibv_qp_init_attr& attr, int& code);
+qp* make_qp(context& on, pd* domain, xrcd* extended, ibv_qp_init_attr& attr, int& code, table* spread = nullptr);
+qp* make_extended_qp(entry const& in, context& on, ibv_qp_init_attr_ex& attr, int& code);
+qp& real(qp& handle); ///< the QP that handles of ibv_open_qp share
 int drop_qp(entry& in, qp* old);
 void free_qp(qp* old);
 int modify(qp& of, ibv_qp_attr const& attr, int mask);
@@ -580,6 +686,7 @@ void enter_error(qp& of);
 int query_ece(qp const& of, ibv_ece& ece);
 int set_ece(qp& of, ibv_ece& ece);
 srq* make_srq(pd& domain, ibv_srq_init_attr& attr, int& code);
+srq* make_tag_srq(pd& domain, cq& queue, ibv_tm_cap const& matching, ibv_srq_init_attr& attr, int& code);
 srq* make_xrc_srq(pd& domain, xrcd& extended, cq& queue, ibv_srq_init_attr& attr, int& code);
 int drop_srq(entry& in, srq* old);
 int attach(qp& to, ibv_gid const& gid, std::uint16_t lid);
@@ -590,10 +697,27 @@ xrcd* default_xrcd(device& of); ///< null with errno set
 int drop_xrcd(xrcd* old);
 void fill_xrc_operations(context& of);
 
+// dm.cpp
+void fill_region_operations(context& of);
+mr* add_dmabuf_mr(entry const& in, pd& domain, std::uint64_t offset, std::size_t length, std::uint64_t iova, int fd, unsigned access, int& code);
+
+// newer.cpp
+void fill_newer_operations(qp& of);
+
+// domain.cpp
+void fill_domain_operations(context& of);
+
+// wq.cpp
+void fill_wq_operations(context& of);
+
+// flow.cpp
+void fill_flow_operations(context& of);
+
 // data.cpp
 void pump(); ///< executes every send that can be
 int post(qp& on, ibv_send_wr* first, ibv_send_wr** bad);
 void fill_extended_operations(qp& of);
+void post_flush(entry const& in, ibv_qp_ex* raw, std::uint32_t rkey, std::uint64_t at, std::size_t length, std::uint8_t type, std::uint8_t level);
 
 // async.cpp
 void raise(context& on, ibv_async_event const& what, void const* object);

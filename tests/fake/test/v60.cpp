@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// What rdma-core 60 has more. Built twice: with the installed header, and with the stand-in of include_v60 before it.
-#include "support.hpp"
+// What rdma-core 60 has more, with 50 and 61. Built twice: with the installed headers, and with the stand-ins before them.
+#include "bench.hpp"
 
 #include <fake/v60.hpp>
 
@@ -141,3 +141,84 @@ TEST_CASE("a synchronous id waits for its names")
     rdma_freeaddrinfo(found);
     rdma_destroy_ep(id);
 }
+
+#if defined(FAKE_VERBS_V50_H)
+static_assert(IBV_WR_FLUSH == 14 && IBV_WR_DRIVER1 == 11 && IBV_WR_ATOMIC_WRITE == 15);
+static_assert(IBV_WC_FLUSH == 8 && IBV_WC_TSO == 7 && IBV_WC_ATOMIC_WRITE == 9);
+static_assert(IBV_ACCESS_HUGETLB == 1 << 7 && IBV_QP_EX_WITH_TSO == 1 << 10 && IBV_QP_EX_WITH_ATOMIC_WRITE == 1 << 12);
+
+TEST_CASE("a flush wants the right to it, at either end")
+{
+    clean_world world;
+    bench on;
+    auto attr = on.qp_attr(IBV_QPT_RC, IBV_QP_EX_WITH_FLUSH | IBV_QP_EX_WITH_RDMA_WRITE);
+    auto* const a = ibv_create_qp_ex(on.context, &attr);
+    auto* const b = ibv_create_qp_ex(on.context, &attr);
+    REQUIRE((a != nullptr && b != nullptr));
+    constexpr unsigned access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_FLUSH_GLOBAL;
+    bring_up(a, b, access);
+    bring_up(b, a, access);
+    std::uint64_t there = 0;
+    auto* const mr = ibv_reg_mr(on.pd, &there, sizeof there, access);
+    REQUIRE(mr != nullptr);
+    auto const at = reinterpret_cast<std::uintptr_t>(&there);
+    auto* const builder = ibv_qp_to_qp_ex(a);
+    auto const flush = [&](std::size_t length, std::uint8_t type, std::uint8_t level) {
+        ibv_wr_start(builder);
+        builder->wr_id = 6;
+        builder->wr_flags = IBV_SEND_SIGNALED;
+        ibv_wr_flush(builder, mr->rkey, at, length, type, level);
+        CHECK(ibv_wr_complete(builder) == 0);
+        ibv_wc wc{};
+        REQUIRE(poll_one(on.cq, wc) == 1);
+        return wc;
+    };
+    auto wc = flush(8, IBV_FLUSH_GLOBAL, IBV_FLUSH_RANGE);
+    CHECK((wc.status == IBV_WC_SUCCESS && wc.opcode == IBV_WC_FLUSH && wc.wr_id == 6));
+    wc = flush(0, IBV_FLUSH_GLOBAL, IBV_FLUSH_MR);
+    CHECK((wc.status == IBV_WC_SUCCESS && wc.opcode == IBV_WC_FLUSH));
+    wc = flush(8, IBV_FLUSH_PERSISTENT, IBV_FLUSH_RANGE);
+    CHECK(wc.status == IBV_WC_REM_ACCESS_ERR);
+    CHECK(fake::count("ibv_wr_flush") == 3);
+    CHECK(std::string{ibv_wr_opcode_str(IBV_WR_FLUSH)} == "flush");
+    CHECK(ibv_dereg_mr(mr) == 0);
+    CHECK(ibv_destroy_qp(a) == 0);
+    CHECK(ibv_destroy_qp(b) == 0);
+}
+#endif
+
+#if defined(FAKE_VERBS_V61_H)
+TEST_CASE("ibv_reg_mr_ex registers what it is told of, and holds the DMA handle")
+{
+    clean_world world;
+    bench on;
+    std::uint64_t memory[4]{};
+    ibv_mr_init_attr attr{};
+    attr.length = sizeof memory;
+    attr.access = IBV_ACCESS_LOCAL_WRITE;
+    attr.addr = memory;
+    CHECK((ibv_reg_mr_ex(on.pd, &attr) == nullptr && errno == EINVAL)); // nothing counts
+    attr.comp_mask = IBV_REG_MR_MASK_ADDR;
+    auto* const plain = ibv_reg_mr_ex(on.pd, &attr);
+    REQUIRE((plain != nullptr && plain->addr == memory && plain->length == sizeof memory));
+    ibv_dmah_init_attr wish{};
+    wish.comp_mask = IBV_DMAH_INIT_ATTR_MASK_CPU_ID;
+    auto* const dmah = ibv_alloc_dmah(on.context, &wish);
+    REQUIRE((dmah != nullptr && dmah->context == on.context));
+    attr.comp_mask |= IBV_REG_MR_MASK_DMAH;
+    attr.dmah = dmah;
+    auto* const hinted = ibv_reg_mr_ex(on.pd, &attr);
+    REQUIRE(hinted != nullptr);
+    CHECK((ibv_dealloc_dmah(dmah) == EBUSY && errno == fake::decoy));
+    CHECK(fake::leaks().find("1 DMA handle(s)") != std::string::npos);
+    CHECK(ibv_dereg_mr(hinted) == 0);
+    CHECK(ibv_dereg_mr(plain) == 0);
+    CHECK(ibv_dealloc_dmah(dmah) == 0);
+    attr.comp_mask |= std::uint64_t{1} << 40;
+    CHECK((ibv_reg_mr_ex(on.pd, &attr) == nullptr && errno == EOPNOTSUPP));
+    fake::fail("ibv_reg_mr_ex", 1, ENOMEM);
+    CHECK((ibv_reg_mr_ex(on.pd, &attr) == nullptr && errno == ENOMEM));
+    CHECK(fake::misuse().size() == 1);
+    world.messy();
+}
+#endif

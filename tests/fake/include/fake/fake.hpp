@@ -64,6 +64,12 @@ inline constexpr std::uint32_t ece_options = 0x7;     ///< all that they support
 /// rxe0 knows extended reliable connections, which soft-RoCE does not: ibv_open_xrcd, XRC SRQs, QPs of the types XRC_SEND and XRC_RECV.
 void set_xrc(bool known);
 
+/// rxe0 can do all that <infiniband/verbs.h> knows, as no one device can: on-demand paging, device memory, null and dmabuf regions,
+/// every field of an extended CQ, moderation, tag matching, work queues with indirection tables and RAW_PACKET QPs, flows, their
+/// actions and counters, thread and parent domains, rate limits, imported objects, segmentation, atomic writes, flushes, and XRC, as
+/// by set_xrc. Without it, and on siw0, all this is EOPNOTSUPP, as with soft-RoCE.
+void set_all_features(bool all);
+
 /// The release of rdma-core that librdmacm behaves as, where that makes a difference (44, unless told otherwise):
 ///   52: rdma_accept of a synchronous UD id acks the CONNECT_REQUEST that rdma_get_request has parked in id->event; before it stays,
 ///       and the listener cannot be destroyed until the child is;
@@ -97,6 +103,9 @@ bool device_gone(std::string_view name);
 void set_disassociated_destroys_fail(bool fail);
 std::size_t lost();
 
+/// What ibv_is_fork_initialized says: IBV_FORK_DISABLED until ibv_fork_init, unless told otherwise.
+void set_fork_status(ibv_fork_status status);
+
 /// Whether a connection's end is followed by TIMEWAIT_EXIT on RoCE (the default; iWARP has none).
 void set_timewait(bool timewait);
 
@@ -121,6 +130,7 @@ std::vector<std::string> would_hang();
 struct population {
     std::size_t channels, ids, events, qps, cqs, comp_channels, pds, mrs, srqs, ahs, default_pds;
     std::size_t mws, groups, contexts, lists, xrcds, default_xrcds; ///< groups: joined, not left; contexts: opened, not closed; lists: of devices and addresses
+    std::size_t tds, dms, dmahs, wqs, tables, flows, flow_actions, counters; ///< parent domains are among the PDs; tables: of WQs
     friend bool operator==(population const&, population const&) = default;
 };
 population live();          ///< Objects made and not destroyed (default_pds: librdmacm's own, one per device in use, like default_xrcds; events: got, not acked).
@@ -186,11 +196,24 @@ void push_cq_event(ibv_cq* cq);
 void push_async(ibv_qp* qp, ibv_event_type type);
 void push_async(ibv_cq* cq, ibv_event_type type);
 void push_async(ibv_srq* srq, ibv_event_type type);
-void push_async(ibv_context* context, ibv_event_type type);
+void push_async(ibv_wq* wq, ibv_event_type type);
+void push_async(ibv_context* context, ibv_event_type type, int port = 1);
 /// A completion put straight into a CQ (no notification unless armed).
 void push_completion(ibv_cq* cq, ibv_wc const& wc);
+/// The same, with what only an extended CQ can tell.
+struct completion_extras {
+    std::uint16_t cvlan = 0;
+    std::uint32_t flow_tag = 0;
+    std::uint64_t tag = 0;  ///< of ibv_wc_tm_info, like
+    std::uint32_t priv = 0; ///< this
+};
+void push_completion(ibv_cq* cq, ibv_wc const& wc, completion_extras const& extras);
 /// The next ibv_req_notify_cq on this CQ puts the completion in and raises no event: the race of every arm-then-wait loop.
 void complete_while_arming(ibv_cq* cq, ibv_wc const& wc);
+
+/// What ibv_modify_cq has set, and what ibv_read_counters is to tell of a counter (nothing counts by itself).
+ibv_moderate_cq moderation(ibv_cq const* cq);
+void set_counter(ibv_counters* counters, std::uint32_t index, std::uint64_t value);
 
 /// The contexts of the two devices.
 ibv_context* rxe_context();

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: MIT
+/// @file
+/// Forking beside registered memory.
+#pragma once
+
+#include "config.hpp"
+#if __cplusplus >= 202002L // below, config.hpp says what to do
+
+#include "detail/c_api.hpp"
+#include "detail/check.hpp"
+
+#include <system_error>
+
+namespace rdma::inline RDMACPP_ABI {
+
+/// Whether memory that is registered stays the parent's over a fork (ibv_fork_status).
+enum class fork_status {
+    disabled =
+        IBV_FORK_DISABLED,      ///< No: after a fork the parent's writes to such pages go elsewhere than the device's.
+    enabled = IBV_FORK_ENABLED, ///< Yes, by fork_init(); the child cannot touch those pages.
+    unneeded = IBV_FORK_UNNEEDED, ///< Yes, by the kernel, which copies them for the child.
+};
+
+/// Asks for the state of things (ibv_is_fork_initialized).
+inline fork_status is_fork_initialized() noexcept { return static_cast<fork_status>(::ibv_is_fork_initialized()); }
+
+/// Makes forks safe on kernels that need it (ibv_fork_init); before anything is registered. Where it is not needed it
+/// changes nothing. What the child may do is another question: all rdmacpp objects of its parent are only ever
+/// forgotten there.
+inline void fork_init(std::error_code& ec) noexcept { ec = detail::check_returned(::ibv_fork_init()); }
+
+#if RDMACPP_EXCEPTIONS
+/// The throwing form of fork_init(std::error_code&). @throws rdma::error EINVAL if memory was registered before
+inline void fork_init() {
+    std::error_code ec;
+    fork_init(ec);
+    if (ec)
+        detail::throw_error(ec, "ibv_fork_init");
+}
+#endif
+
+} // namespace rdma::inline RDMACPP_ABI
+
+#endif
