@@ -103,7 +103,7 @@ TEST_CASE_METHOD(acquainted, "datagrams: a handle may be dropped before and afte
 TEST_CASE_METHOD(acquainted, "datagrams: a handle needs a PD, an event that names a peer, and a whole header",
                  "[datagrams]") {
     std::error_code ec;
-    rdma::work_completion ok, failed;
+    rdma::work_completion ok{ibv_wc{}}, failed;
     ibv_wc broken{};
     broken.status = IBV_WC_WR_FLUSH_ERR;
     failed = rdma::work_completion(broken);
@@ -141,7 +141,7 @@ TEST_CASE_METHOD(acquainted, "datagrams: what C says when it makes no handle", "
     CHECK(ec == std::errc::io_error);
     fake::fail("ibv_create_ah_from_wc", 1, ENOMEM);
     std::array<std::byte, rdma::grh_size> const header{};
-    CHECK_FALSE(rdma::ah(client.pd(), rdma::work_completion(), header, 1, ec));
+    CHECK_FALSE(rdma::ah(client.pd(), rdma::work_completion(ibv_wc{}), header, 1, ec));
     CHECK(ec == std::errc::not_enough_memory);
 }
 

@@ -610,6 +610,7 @@ TEST_CASE_METHOD(one_device, "create_qp tells what was granted, and passes on wh
     CHECK(id.recv_cq().native_handle() == id.native_handle()->recv_cq);
     CHECK(id.send_cq_channel().native_handle() == id.native_handle()->send_cq_channel);
     CHECK(id.recv_cq_channel().native_handle() == id.native_handle()->recv_cq_channel);
+    CHECK_FALSE(id.send_cq_channel().try_get()); // which makes it so
     CHECK(is_nonblocking(id.send_cq_channel().fd()));
     CHECK(id.qp().query(IBV_QP_STATE).qp_state == IBV_QPS_INIT);
     ibv_qp_attr to_error{};
