@@ -40,6 +40,8 @@ private:
     std::size_t drain(cq_ref const* cqs, std::size_t count, std::span<work_completion> into,
                       std::error_code& ec) noexcept;
     void arm(cq_ref const* cqs, std::size_t count, std::error_code& ec) noexcept;
+    woken wait(comp_channel_node& channel, cq_ref const* cqs, std::size_t count, std::error_code& ec) noexcept;
+    static void ack(cq_ref const* cqs, std::size_t count, ibv_cq* cq) noexcept;
     static void leave_armed(cq_ref const* cqs, std::size_t count) noexcept;
 };
 
@@ -240,13 +242,40 @@ inline std::size_t completion_wait::run(cq_ref const* cqs, std::size_t count, st
             continue;
         }
         function = cq_event::get_function;
-        cq_event event;
-        if (cq_event::wait_and_receive(*channel, event, until, stop, options, ec) != woken::ready) {
+        if (wait(*channel, cqs, count, ec) != woken::ready) {
             leave_armed(cqs, count);
             break;
         }
     }
     return 0;
+}
+
+/// Waits for an event and acks it. It waits first, and gets then: who has just armed and found nothing will hardly find
+/// an event yet.
+inline woken completion_wait::wait(comp_channel_node& channel, cq_ref const* cqs, std::size_t count,
+                                   std::error_code& ec) noexcept {
+    channel.never_block();
+    keep const while_it_waits(&channel);
+    for (;;) {
+        woken const why = channel.room.wait(channel.object()->fd, until, stop, options, ec);
+        ibv_cq* cq = nullptr;
+        if (why != woken::ready)
+            return why;
+        if (!cq_event::try_get(channel, cq, options, ec))
+            continue;
+        if (ec)
+            return woken::failed;
+        ack(cqs, count, cq);
+        return woken::ready;
+    }
+}
+
+/// Acks without a look at the table: the caller's CQs live, and to C any other is acked at once.
+inline void completion_wait::ack(cq_ref const* cqs, std::size_t count, ibv_cq* cq) noexcept {
+    for (std::size_t i = 0; i != count; ++i)
+        if (cqs[i].native_handle() == cq)
+            return keeper(cqs[i])->settle_later(cq, 1);
+    ::ibv_ack_cq_events(cq, 1);
 }
 
 /// What is armed raises an event that nobody waits for any more: to be taken off before it is armed again.
@@ -276,9 +305,9 @@ inline void completion_wait::arm(cq_ref const* cqs, std::size_t count, std::erro
         cq_node& node = *keeper(cqs[i]);
         if (node.event_due.exchange(false, order::relaxed)) {
             function = cq_event::get_function;
-            cq_event old;
-            while (cq_event::try_receive(*node.channel, old, {}, ec) && !ec)
-                old.ack();
+            ibv_cq* cq = nullptr;
+            while (cq_event::try_get(*node.channel, cq, {}, ec) && !ec)
+                ack(cqs, count, cq);
         }
         function = "ibv_req_notify_cq";
         if (!ec)

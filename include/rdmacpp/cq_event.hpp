@@ -86,22 +86,28 @@ private:
     using channel_type = detail::comp_channel_node;
     static constexpr char const* get_function = "ibv_get_cq_event";
 
+    /// Gets what C has. @return false: nothing now
+    static bool try_get(channel_type& channel, ibv_cq*& cq, wait_options options, std::error_code& ec) noexcept {
+        channel.never_block();
+        void* context = nullptr;
+        while (::ibv_get_cq_event(channel.object(), &cq, &context) != 0) {
+            int const reason = errno;
+            if (reason == EINTR && !options.interruptible)
+                continue;
+            if (reason == EAGAIN || reason == EWOULDBLOCK)
+                return false;
+            ec = detail::system_error_code(reason);
+            return true;
+        }
+        return true;
+    }
+
     static bool try_receive(channel_type& channel, cq_event& event, wait_options options,
                             std::error_code& ec) noexcept {
         using found = detail::verbs_table::found;
-        channel.never_block();
-        for (;;) {
-            ibv_cq* cq = nullptr;
-            void* context = nullptr;
-            if (::ibv_get_cq_event(static_cast<ibv_comp_channel*>(channel.raw), &cq, &context) != 0) {
-                int const reason = errno;
-                if (reason == EINTR && !options.interruptible)
-                    continue;
-                if (reason == EAGAIN || reason == EWOULDBLOCK)
-                    return false;
-                ec = detail::system_error_code(reason);
+        for (ibv_cq* cq = nullptr; try_get(channel, cq, options, ec);) {
+            if (ec)
                 return true;
-            }
             detail::verbs_node* node = nullptr;
             if (detail::verbs_table::get().find_and_pin(cq, node) == found::dying) {
                 ::ibv_ack_cq_events(cq, 1); // its owner is gone: swallowed
@@ -112,6 +118,7 @@ private:
             event.node_ = node;
             return true;
         }
+        return false;
     }
 
     static detail::woken receive(channel_type& channel, cq_event& event, detail::deadline const& until,
@@ -120,18 +127,6 @@ private:
         detail::keep const while_it_waits(&channel);
         return detail::get_or_wait(channel.room, static_cast<ibv_comp_channel*>(channel.raw)->fd, until, stop, options,
                                    ec, [&]() noexcept { return try_receive(channel, event, options, ec); });
-    }
-
-    /// The same after the channel was waited for: who has just armed and found nothing will hardly find an event yet.
-    static detail::woken wait_and_receive(channel_type& channel, cq_event& event, detail::deadline const& until,
-                                          any_stop_token const& stop, wait_options options,
-                                          std::error_code& ec) noexcept {
-        ec.clear();
-        channel.never_block();
-        detail::keep const while_it_waits(&channel);
-        int const fd = static_cast<ibv_comp_channel*>(channel.raw)->fd;
-        detail::woken const why = channel.room.wait(fd, until, stop, options, ec);
-        return why == detail::woken::ready ? receive(channel, event, until, stop, options, ec) : why;
     }
 
     ibv_cq* cq_ = nullptr;

@@ -210,8 +210,8 @@ void advise_mr(pd_ref pd, ibv_advise_mr_advice advice, std::uint32_t flags, Piec
 }
 #endif
 
-/// An owned memory region (ibv_reg_mr). It keeps its PD alive, and memory windows that are bound to it keep it. Dropped,
-/// it is deregistered (ibv_dereg_mr, and so rdma_dereg_mr).
+/// An owned memory region (ibv_reg_mr). It keeps its PD alive, and memory windows that are bound to it keep it.
+/// Dropped, it is deregistered (ibv_dereg_mr, and so rdma_dereg_mr).
 ///
 /// The memory is the caller's: it must stay until the region is gone, and until every work request that names it has
 /// completed.

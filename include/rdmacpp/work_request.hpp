@@ -21,8 +21,8 @@ namespace rdma::inline RDMACPP_ABI {
 /// `qp.post_send(send_wr::write(region.sge(), peer).id(7).signaled())`.
 ///
 /// Several of them, one after the other in an array, are posted as one chain (`send_wr chain[] = {send_wr::write(...),
-/// send_wr::send(...)}; chain[1].signaled(); qp.post_send(chain);` copies none of them). Each has one piece of memory of
-/// its own, or names several pieces, which must then stay where they are until it is posted. What is not here is
+/// send_wr::send(...)}; chain[1].signaled(); qp.post_send(chain);` copies none of them). Each has one piece of memory
+/// of its own, or names several pieces, which must then stay where they are until it is posted. What is not here is
 /// reached through native_handle().
 class send_wr {
 public:

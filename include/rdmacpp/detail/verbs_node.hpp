@@ -130,8 +130,8 @@ private:
         if (needed && unref_unless_last(needed->pins))
             needed = nullptr;
     }
-    void let_go_of_needs() noexcept;
-    void unlist() noexcept;
+    /// Leaves the table, if it was destroyed, and lets go of what it needed.
+    void leave(bool destroyed) noexcept;
     bool ended() noexcept;
 };
 
@@ -356,11 +356,14 @@ inline void verbs_node::need_instead(std::size_t place, pinnable* needed) noexce
     unpin(needed);
 }
 
-inline void verbs_node::let_go_of_needs() noexcept {
+inline void verbs_node::leave(bool destroyed) noexcept {
     pinnable* was[most_needs];
     std::size_t more;
     {
-        lock_guard const lock(verbs_table::get().mutex);
+        verbs_table& table = verbs_table::get();
+        lock_guard const lock(table.mutex);
+        if (destroyed && listed)
+            table.nodes.erase(this); // unless its address has a new tenant already
         for (std::size_t i = 0; i != most_needs; ++i)
             was[i] = take(needs[i]);
         more = take(more_count);
@@ -371,29 +374,17 @@ inline void verbs_node::let_go_of_needs() noexcept {
         unpin(more_needs[i]);
 }
 
-inline void verbs_node::unlist() noexcept {
-    verbs_table& table = verbs_table::get();
-    lock_guard const lock(table.mutex);
-    if (listed)
-        table.nodes.erase(this); // unless its address has a new tenant already
-}
-
 /// The last pin is gone. False: the object is leaked, and this must stay, so that late events are known.
 inline bool verbs_node::ended() noexcept {
-    if (surrendered.load(order::acquire)) {
-        unlist();
-        let_go_of_needs();
+    bool const ours = !surrendered.load(order::acquire);
+    if (ours)
+        settle_all();
+    std::error_code const failure = ours ? check_returned(destroy(raw)) : std::error_code();
+    if (failure)
+        report({diagnostic_kind::destroy_failed, destroy_name, raw, failure});
+    leave(!failure);
+    if (!failure)
         return true;
-    }
-    settle_all();
-    std::error_code const failure = check_returned(destroy(raw));
-    if (!failure) {
-        unlist();
-        let_go_of_needs();
-        return true;
-    }
-    report({diagnostic_kind::destroy_failed, destroy_name, raw, failure});
-    let_go_of_needs();
     lock_guard const lock(verbs_table::get().mutex);
     leaked = listed;
     return !leaked;
@@ -408,8 +399,7 @@ inline std::error_code verbs_node::destroy_now() noexcept {
         pins.store(1, order::release);
         return failure;
     }
-    unlist();
-    let_go_of_needs();
+    leave(true);
     return {};
 }
 
