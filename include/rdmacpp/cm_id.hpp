@@ -125,7 +125,9 @@ public:
 
     /// Its QP, of create_qp.
     qp_ref qp() const noexcept {
-        return raw_ ? detail::refs::make<qp_ref>(raw_->qp, record_ ? record_->qp : nullptr) : qp_ref();
+        return raw_ ? detail::refs::make<qp_ref>(raw_->qp,
+                                                 static_cast<detail::qp_node*>(record_ ? record_->qp : nullptr))
+                    : qp_ref();
     }
 
     /// Its shared receive queue, of create_srq.
@@ -938,7 +940,7 @@ inline qp_cap cm_id::create_qp(pd_ref protection, qp_init_attr const& attr, std:
     }
     nodes.hook(*record_, before,
                {detail::keeper(protection), detail::keeper(attr.send_cq), detail::keeper(attr.recv_cq),
-                detail::keeper(attr.srq), nullptr});
+                detail::keeper(attr.srq), nullptr, nullptr, false});
     return detail::from_c(c.cap);
 }
 
@@ -958,7 +960,8 @@ inline qp_cap cm_id::create_qp_ex(pd_ref protection, qp_init_attr_ex const& attr
     }
     nodes.hook(*record_, before,
                {detail::keeper(protection), detail::keeper(basic.send_cq), detail::keeper(basic.recv_cq),
-                detail::keeper(basic.srq), detail::keeper(attr.xrcd)});
+                detail::keeper(basic.srq), detail::keeper(attr.xrcd), detail::keeper(attr.rwq_ind_tbl),
+                attr.send_ops_flags != 0});
     return detail::from_c(c.cap);
 }
 

@@ -135,7 +135,14 @@ public:
     }
 #endif
 
-    /// Waits for one completion; none when it took too long.
+    /// Waits for one completion, as long as it takes; none only with `ec`.
+    std::optional<work_completion> wait_one(std::error_code& ec) const noexcept {
+        auto const one = wait_one(no_limit, ec);
+        if (!one && !ec)
+            ec = errc::empty_handle;
+        return one;
+    }
+    /// The same, at most this long: none when it took too long.
     std::optional<work_completion> wait_one(timeout span, std::error_code& ec) const noexcept {
         work_completion one;
         return wait_for({&one, 1}, span, ec).empty() ? std::nullopt : std::optional(one);

@@ -253,7 +253,7 @@ public:
     /// @param pd its new protection domain; the old one is no longer kept alive
     /// On failure it stays as it was, unless the device itself refused (IBV_REREG_MR_ERR_CMD): then it is of no use any
     /// more, and can only be dropped.
-    void rereg(int what, pd_ref pd, std::span<std::byte> memory, access allowed, std::error_code& ec) noexcept {
+    void rereg(int what, pd_ref pd, void* memory, std::size_t size, access allowed, std::error_code& ec) noexcept {
         ec.clear();
         if (!raw_)
             ec = errc::empty_handle;
@@ -261,19 +261,33 @@ public:
             ec = errc::not_bound;
         if (ec)
             return;
-        if (::ibv_rereg_mr(raw_, what, pd.native_handle(), memory.data(), memory.size(), static_cast<int>(allowed)))
+        if (::ibv_rereg_mr(raw_, what, pd.native_handle(), memory, size, static_cast<int>(allowed)))
             ec = detail::system_error_code(errno);
         else if (what & IBV_REREG_MR_CHANGE_PD)
             node_->need_instead(0, detail::keeper(pd));
     }
+    void rereg(int what, pd_ref pd, std::span<std::byte> memory, access allowed, std::error_code& ec) noexcept {
+        rereg(what, pd, memory.data(), memory.size(), allowed, ec);
+    }
+    template <detail::writable_memory Range>
+    void rereg(int what, pd_ref pd, Range&& memory, access allowed, std::error_code& ec) noexcept {
+        rereg(what, pd, std::data(memory), std::size(memory) * sizeof *std::data(memory), allowed, ec);
+    }
 
 #if RDMACPP_EXCEPTIONS
-    /// The throwing form of rereg(..., std::error_code&). @throws rdma::error
-    void rereg(int what, pd_ref pd, std::span<std::byte> memory, access allowed) {
+    /// The throwing forms of rereg(..., std::error_code&). @throws rdma::error
+    void rereg(int what, pd_ref pd, void* memory, std::size_t size, access allowed) {
         std::error_code ec;
-        rereg(what, pd, memory, allowed, ec);
+        rereg(what, pd, memory, size, allowed, ec);
         if (ec)
-            detail::throw_error(ec, "ibv_rereg_mr");
+            detail::throw_error(ec, "ibv_rereg_mr", {std::to_string(size), " bytes"});
+    }
+    void rereg(int what, pd_ref pd, std::span<std::byte> memory, access allowed) {
+        rereg(what, pd, memory.data(), memory.size(), allowed);
+    }
+    template <detail::writable_memory Range>
+    void rereg(int what, pd_ref pd, Range&& memory, access allowed) {
+        rereg(what, pd, std::data(memory), std::size(memory) * sizeof *std::data(memory), allowed);
     }
 #endif
 

@@ -227,7 +227,7 @@ public:
     }
     /// The throwing form of drain(..., std::error_code&). @throws rdma::error
     template <class OnCompletion>
-    drained drain(timeout limit, OnCompletion on_completion) const {
+    drained drain(timeout limit, OnCompletion&& on_completion) const {
         std::error_code ec;
         drained const result = drain(limit, on_completion, ec);
         if (ec)
@@ -303,7 +303,7 @@ private:
 };
 
 /// A borrowed queue pair: of a qp, or that of an id, which owns it. It cannot turn into an owner.
-class qp_ref : public verbs_ref<qp_ref, ibv_qp>, public qp_operations<qp_ref> {
+class qp_ref : public verbs_ref<qp_ref, ibv_qp, detail::qp_node>, public qp_operations<qp_ref> {
 public:
     using verbs_ref::verbs_ref;
 };
@@ -353,8 +353,10 @@ public:
                 {detail::keeper(pd), detail::keeper(attr.send_cq), detail::keeper(attr.recv_cq),
                  detail::keeper(attr.srq)},
                 ec);
-        if (node_)
+        if (node_) {
             node_->granted = c.cap;
+            node_->maybe_ex = false;
+        }
     }
     qp(pd_ref pd, rdma::qp_type type, qp_init_attr_ex const& attr, std::error_code& ec) noexcept {
         ibv_qp_init_attr_ex c = detail::to_c(attr, static_cast<ibv_qp_type>(type));
@@ -365,8 +367,10 @@ public:
                 {detail::keeper(pd), detail::keeper(attr.attr.send_cq), detail::keeper(attr.attr.recv_cq),
                  detail::keeper(attr.attr.srq), detail::keeper(attr.xrcd), detail::keeper(attr.rwq_ind_tbl)},
                 ec);
-        if (node_)
+        if (node_) {
             node_->granted = c.cap;
+            node_->maybe_ex = attr.send_ops_flags != 0;
+        }
     }
     qp(context_ref context, xrcd_ref xrcd, std::uint32_t qp_num, void* user_context, std::error_code& ec) noexcept {
         ibv_qp_open_attr attr{};
@@ -389,7 +393,10 @@ public:
 template <class Handle>
 qp_ex_ref qp_operations<Handle>::ex() const noexcept {
     qp_ref const self = as_handle();
-    return self ? detail::refs::make<qp_ex_ref>(::ibv_qp_to_qp_ex(raw()), detail::keeper(self)) : qp_ex_ref();
+    detail::qp_node* const node = detail::keeper(self);
+    if (!self || (node && !node->maybe_ex))
+        return {};
+    return detail::refs::make<qp_ex_ref>(::ibv_qp_to_qp_ex(raw()), node);
 }
 
 namespace detail {

@@ -66,8 +66,8 @@ public:
             return;
         }
         bool complete = static_cast<bool>(context);
-        for (wq_ref const queue : queues)
-            complete = complete && queue;
+        for (std::size_t i = 0; i != n; ++i)
+            complete = complete && queues[i];
         auto* const node = fresh_node(complete, ec);
         if (!node)
             return;

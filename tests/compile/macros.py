@@ -34,6 +34,10 @@ def defined(compiler, source, include, standard):
     return dict(re.findall(r'^#define ([A-Za-z_]\w*)(.*)$', output, re.MULTILINE))
 
 
+# Included only where the standard library is one whose names we do not declare ourselves.
+DECLARED_ALONE = {'stop_token'}
+
+
 def reached(path, seen):
     """The foreign headers that this header of ours and those it includes ask for."""
     foreign = set()
@@ -41,8 +45,10 @@ def reached(path, seen):
         return foreign
     seen.add(path)
     for _, name, angle in ring.includes_of(path.read_text(encoding='utf-8')):
-        if angle:
+        if angle and name not in DECLARED_ALONE:
             foreign.add(name)
+        elif angle:
+            pass
         else:
             foreign |= reached((path.parent / name).resolve(), seen)
     return foreign

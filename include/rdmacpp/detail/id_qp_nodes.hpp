@@ -22,6 +22,8 @@ struct qp_uses {
     cq_node* recv_cq = nullptr;
     pinnable* srq = nullptr;
     pinnable* xrcd = nullptr;
+    pinnable* rwq_ind_tbl = nullptr;
+    bool maybe_ex = true; // see qp_node
 };
 
 /// The node of a CQ that librdmacm makes, and of its channel.
@@ -69,10 +71,11 @@ struct id_qp_nodes {
         id.default_pd = default_pd;
         id.send_cq = send.open(c.send_cq, c.send_cq_channel, id);
         id.recv_cq = recv.open(c.recv_cq, c.recv_cq_channel, id);
+        qp->maybe_ex = given.maybe_ex;
         id.qp = take(qp);
         pinnable* const recv_cq = given.recv_cq ? given.recv_cq : id.recv_cq ? id.recv_cq : id.srq_cq;
         id.qp->open(c.qp, {given.pd, given.send_cq ? given.send_cq : id.send_cq, recv_cq,
-                           given.srq ? given.srq : id.srq, given.xrcd, &id});
+                           given.srq ? given.srq : id.srq, given.xrcd, given.rwq_ind_tbl, &id});
         unpin(id.send_cq); // kept by the QP, its events, and what the program makes with it
         unpin(id.recv_cq);
     }

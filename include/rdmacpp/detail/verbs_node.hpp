@@ -95,7 +95,7 @@ struct verbs_node : pinnable {
             settle(cq);
     }
 
-    static constexpr std::size_t most_needs = 6; // a QP's PD, two CQs, SRQ, XRC domain and id
+    static constexpr std::size_t most_needs = 7; // a QP's PD, two CQs, SRQ, XRC domain, indirection table and id
 
     destroy_function const destroy;
     char const* const destroy_name;
@@ -205,6 +205,7 @@ struct qp_node : node_of<qp_node, ibv_qp> {
     void recall() noexcept { need_again({object()->pd, object()->send_cq, object()->recv_cq, object()->srq}); }
 
     ibv_qp_cap granted{};
+    bool maybe_ex = true; // made with send_ops_flags, or not by us: of others some drivers answer with rubbish
 };
 
 struct srq_node : node_of<srq_node, ibv_srq> {
