@@ -627,6 +627,7 @@ TEST_CASE_METHOD(featured, "wr_batch: only a QP that was made for it has it", "[
     CHECK_FALSE(rdma::qp_ref(plain).ex());
     CHECK_FALSE(rdma::qp().ex());
     CHECK_FALSE(rdma::qp_ref().ex());
+    CHECK(fake::count("ibv_qp_to_qp_ex") == 0); // of such a QP soft-iWARP's driver tells rubbish
     rdma::qp const extended(
         pd, rdma::qp_type::rc,
         rdma::qp_init_attr_ex{.attr = {.send_cq = cq, .recv_cq = cq}, .send_ops_flags = IBV_QP_EX_WITH_SEND});
