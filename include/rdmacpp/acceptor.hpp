@@ -22,10 +22,10 @@ namespace rdma::inline RDMACPP_ABI {
 struct accept_options {
     timeout limit = std::chrono::seconds(10); ///< Until ESTABLISHED.
     any_stop_token stop = {};                 ///< A std::stop_token, where there is one: ends the wait at once.
-    qp_init_attr qp = {};
-    pd_ref pd = {};                   ///< Of the QP; none: the id's default one.
-    conn_param param = {};            ///< With the private data.
-    connect_report* report = nullptr; ///< Filled, if given.
+    qp_init_attr qp = {};                     ///< Of the QP; its CQs, if none are given, are the id's own.
+    pd_ref pd = {};                           ///< Of the QP; none: the id's default one.
+    conn_param param = {};                    ///< With the private data.
+    connect_report* report = nullptr;         ///< Filled, if given.
 };
 
 /// A connection that was accepted and is not ESTABLISHED yet. It has a channel of its own, so that many of them can be
@@ -314,7 +314,7 @@ private:
 
 /// How to listen.
 struct acceptor_options {
-    rdma::port_space port_space = rdma::port_space::tcp;
+    rdma::port_space port_space = rdma::port_space::tcp; ///< Of the listener.
     int backlog = 0;         ///< How many requests may queue; 0: as many as the system allows.
     bool reuse_addr = false; ///< See cm_id::set_reuse_addr.
     bool af_only = false;    ///< See cm_id::set_af_only.

@@ -70,10 +70,10 @@ struct addrinfo_hints {
     bool no_route = false;          ///< No route is asked for, only addresses (RAI_NOROUTE).
     sa_family_t family = AF_UNSPEC; ///< Only this family: AF_INET, AF_INET6, AF_IB (RAI_FAMILY).
     int flags = 0;                  ///< Other flags of RAI_*, such as RAI_DNS and RAI_SA of rdma-core 60.
-    rdma::port_space port_space = rdma::port_space::tcp;
-    rdma::qp_type qp_type = rdma::qp_type::rc;
-    address src_addr = {}; ///< The local address to use, or none.
-    address dst_addr = {}; ///< The peer's address, when no node is given.
+    rdma::port_space port_space = rdma::port_space::tcp; ///< Only this service.
+    rdma::qp_type qp_type = rdma::qp_type::rc;           ///< Only this type of QP.
+    address src_addr = {};                               ///< The local address to use, or none.
+    address dst_addr = {};                               ///< The peer's address, when no node is given.
 };
 
 /// A view of one result; it belongs to the addrinfo, and must not outlive it.
@@ -86,6 +86,7 @@ public:
     rdma_addrinfo const* native_handle() const noexcept { return raw_; }
     explicit operator bool() const noexcept { return raw_ != nullptr; }
 
+    /// The flags of RAI_*, the address family, the type of QP and the port space that it is for.
     int flags() const noexcept { return raw().ai_flags; }
     sa_family_t family() const noexcept { return static_cast<sa_family_t>(raw().ai_family); }
     rdma::qp_type qp_type() const noexcept { return static_cast<rdma::qp_type>(raw().ai_qp_type); }
@@ -94,6 +95,7 @@ public:
     address src_addr() const noexcept { return raw().ai_src_len ? address(raw().ai_src_addr) : address(); }
     /// Where to connect to; empty for a listener.
     address dst_addr() const noexcept { return raw().ai_dst_len ? address(raw().ai_dst_addr) : address(); }
+    /// The names that the two addresses belong to, if they were asked for.
     std::string_view src_canonname() const noexcept { return text(raw().ai_src_canonname); }
     std::string_view dst_canonname() const noexcept { return text(raw().ai_dst_canonname); }
     /// The route, if one was found: an ibv_path_data for each path.

@@ -12,12 +12,14 @@ namespace rdma::inline RDMACPP_ABI {
 struct adopt_t {
     explicit adopt_t() = default;
 };
+/// The tag itself.
 inline constexpr adopt_t adopt{};
 
 /// Tags the constructor that opens nothing: `event_channel{no_init}`.
 struct no_init_t {
     explicit no_init_t() = default;
 };
+/// The tag itself.
 inline constexpr no_init_t no_init{};
 
 } // namespace rdma::inline RDMACPP_ABI

@@ -98,10 +98,12 @@ public:
         static_assert(sizeof(Token) <= sizeof(token_) && alignof(Token) <= alignof(void*));
         ::new (static_cast<void*>(token_)) Token(token);
     }
+    /// A token of the same source.
     any_stop_token(any_stop_token const& other) noexcept : operations_(other.operations_) {
         if (operations_)
             operations_->copy(token_, other.token_);
     }
+    /// Of the same source from now on.
     any_stop_token& operator=(any_stop_token const& other) noexcept {
         if (this == &other)
             return *this;
@@ -126,6 +128,7 @@ private:
 /// Calls an action when stop is requested, as long as it lives; at once, if it was requested before.
 class stop_watch {
 public:
+    /// Watches from now on. The action is called on the thread that requests the stop, and must not block it.
     stop_watch(any_stop_token const& stop, detail::stop_action action) noexcept : operations_(stop.operations_) {
         if (operations_)
             operations_->watch(callback_, stop.token_, action);

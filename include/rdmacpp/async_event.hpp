@@ -20,36 +20,45 @@ namespace rdma::inline RDMACPP_ABI {
 /// What happened (ibv_event_type). The kernel may send types that are newer than this list.
 enum class async_event_type {
     // of a QP
-    qp_fatal = IBV_EVENT_QP_FATAL,
-    qp_req_err = IBV_EVENT_QP_REQ_ERR,
-    qp_access_err = IBV_EVENT_QP_ACCESS_ERR,
-    comm_est = IBV_EVENT_COMM_EST, ///< Data came before the connection was ready: rdma_notify.
-    sq_drained = IBV_EVENT_SQ_DRAINED,
-    path_mig = IBV_EVENT_PATH_MIG,
-    path_mig_err = IBV_EVENT_PATH_MIG_ERR,
+    qp_fatal = IBV_EVENT_QP_FATAL,                       ///< The QP has failed beyond repair.
+    qp_req_err = IBV_EVENT_QP_REQ_ERR,                   ///< A request of the peer was invalid.
+    qp_access_err = IBV_EVENT_QP_ACCESS_ERR,             ///< A peer touched memory that it may not.
+    comm_est = IBV_EVENT_COMM_EST,                       ///< Data came before the connection was ready: rdma_notify.
+    sq_drained = IBV_EVENT_SQ_DRAINED,                   ///< All that was sent before the SQD state is done.
+    path_mig = IBV_EVENT_PATH_MIG,                       ///< The connection has moved to its alternate path.
+    path_mig_err = IBV_EVENT_PATH_MIG_ERR,               ///< It could not move to its alternate path.
     qp_last_wqe_reached = IBV_EVENT_QP_LAST_WQE_REACHED, ///< A failed QP takes no more from its SRQ.
     // of a CQ, an SRQ, a WQ
-    cq_err = IBV_EVENT_CQ_ERR,
-    srq_err = IBV_EVENT_SRQ_ERR,
-    srq_limit_reached = IBV_EVENT_SRQ_LIMIT_REACHED,
-    wq_fatal = IBV_EVENT_WQ_FATAL,
+    cq_err = IBV_EVENT_CQ_ERR,                       ///< The CQ has overrun, or failed.
+    srq_err = IBV_EVENT_SRQ_ERR,                     ///< The SRQ has failed.
+    srq_limit_reached = IBV_EVENT_SRQ_LIMIT_REACHED, ///< Fewer receives wait in the SRQ than its limit.
+    wq_fatal = IBV_EVENT_WQ_FATAL,                   ///< The WQ has failed.
     // of a port
-    port_active = IBV_EVENT_PORT_ACTIVE,
-    port_err = IBV_EVENT_PORT_ERR,
-    lid_change = IBV_EVENT_LID_CHANGE,
-    pkey_change = IBV_EVENT_PKEY_CHANGE,
-    sm_change = IBV_EVENT_SM_CHANGE,
-    client_reregister = IBV_EVENT_CLIENT_REREGISTER,
-    gid_change = IBV_EVENT_GID_CHANGE,
+    port_active = IBV_EVENT_PORT_ACTIVE,             ///< The link is up.
+    port_err = IBV_EVENT_PORT_ERR,                   ///< The link is down.
+    lid_change = IBV_EVENT_LID_CHANGE,               ///< The port has another LID.
+    pkey_change = IBV_EVENT_PKEY_CHANGE,             ///< The table of partition keys has changed.
+    sm_change = IBV_EVENT_SM_CHANGE,                 ///< The subnet has another manager.
+    client_reregister = IBV_EVENT_CLIENT_REREGISTER, ///< The subnet manager wants all subscriptions again.
+    gid_change = IBV_EVENT_GID_CHANGE,               ///< The table of GIDs has changed: an address came or went.
     // of the device
-    device_fatal = IBV_EVENT_DEVICE_FATAL,
+    device_fatal = IBV_EVENT_DEVICE_FATAL, ///< The device has failed.
 };
 
 /// The name of a type, as libibverbs gives it.
 inline std::string to_string(async_event_type type) { return ::ibv_event_type_str(static_cast<ibv_event_type>(type)); }
 
 /// What an asynchronous event is about.
-enum class async_event_kind { none, qp, cq, srq, wq, port, device, unknown };
+enum class async_event_kind {
+    none,    ///< The event is empty.
+    qp,      ///< A queue pair.
+    cq,      ///< A completion queue.
+    srq,     ///< A shared receive queue.
+    wq,      ///< A work queue.
+    port,    ///< A port of the device.
+    device,  ///< The whole device.
+    unknown, ///< Of a type that is newer than this header.
+};
 
 /// What events of a type are about; of types that this header does not know: unknown.
 constexpr async_event_kind kind(async_event_type type) noexcept {
@@ -160,27 +169,20 @@ private:
     static bool try_receive(channel_type& channel, async_event& event, wait_options options,
                             std::error_code& ec) noexcept {
         using found = detail::verbs_table::found;
-        for (;;) {
-            ibv_async_event raw{};
-            if (::ibv_get_async_event(channel.object(), &raw) != 0) {
-                int const reason = errno;
-                if (reason == EINTR && !options.interruptible)
-                    continue;
-                if (reason == EAGAIN || reason == EWOULDBLOCK)
-                    return false;
-                ec = detail::system_error_code(reason);
+        async_event got;
+        while (
+            detail::gave([&]() noexcept { return ::ibv_get_async_event(channel.object(), &got.raw_); }, options, ec)) {
+            if (ec)
+                return true;
+            got.held_ = true;
+            if (detail::verbs_table::get().find_and_pin(got.element(), got.node_) != found::dying) {
+                event = std::move(got);
                 return true;
             }
-            async_event got;
-            got.raw_ = raw;
-            got.held_ = true;
-            if (detail::verbs_table::get().find_and_pin(got.element(), got.node_) == found::dying) {
-                got.node_ = nullptr; // its owner is gone, and its destroy waits for this: acked and swallowed
-                continue;
-            }
-            event = std::move(got);
-            return true;
+            got.node_ = nullptr; // its owner is gone, and its destroy waits for this: acked and swallowed
+            got.ack();
         }
+        return false;
     }
 
     static detail::woken receive(channel_type& channel, async_event& event, detail::deadline const& until,

@@ -495,7 +495,7 @@ public:
     }
     void set_ack_timeout(ack_timeout span, std::error_code& ec) noexcept {
         std::uint8_t const exponent = span.exponent();
-        set(RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &exponent, sizeof exponent, ec);
+        set(RDMA_OPTION_ID, detail::option_id_ack_timeout, &exponent, sizeof exponent, ec);
     }
     void set_ib_path(std::span<ibv_path_data const> paths, std::error_code& ec) noexcept {
         set(RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, paths.data(), paths.size_bytes(), ec);
@@ -808,7 +808,7 @@ inline void cm_id::reject(std::span<std::byte const> private_data, std::error_co
 }
 
 inline void cm_id::reject_ece(std::span<std::byte const> private_data, std::error_code& ec) noexcept {
-    reject_with(&::rdma_reject_ece, private_data, ec);
+    reject_with(&detail::reject_ece<rdma_cm_id>, private_data, ec);
 }
 
 /// librdmacm does by itself, for a QP that it knows, what these calls are for.
@@ -820,14 +820,14 @@ inline bool cm_id::without_qp(std::error_code& ec) const noexcept {
 
 inline void cm_id::establish(std::error_code& ec) noexcept {
     if (without_qp(ec))
-        ec = detail::check_errno(::rdma_establish(raw_));
+        ec = detail::check_errno(detail::establish(raw_));
 }
 
 inline qp_attr cm_id::init_qp_attr(ibv_qp_state state, std::error_code& ec) const noexcept {
     qp_attr result;
     result.attr.qp_state = state;
     if (ready(ec, true))
-        ec = detail::check_errno(::rdma_init_qp_attr(raw_, &result.attr, &result.mask));
+        ec = detail::check_errno(detail::init_qp_attr(raw_, result.attr, result.mask));
     return result;
 }
 
@@ -846,7 +846,7 @@ inline void cm_id::set_local_ece(ibv_ece const& ece, std::error_code& ec) noexce
     if (raw_->qp)
         ec = errc::has_qp;
     else
-        ec = detail::check_errno(::rdma_set_local_ece(raw_, &copy));
+        ec = detail::check_errno(detail::set_local_ece(raw_, copy));
 }
 
 inline ibv_ece cm_id::remote_ece(std::error_code& ec) const noexcept {
@@ -856,7 +856,7 @@ inline ibv_ece cm_id::remote_ece(std::error_code& ec) const noexcept {
     if (raw_->qp)
         ec = errc::has_qp;
     else
-        ec = detail::check_errno(::rdma_get_remote_ece(raw_, &ece));
+        ec = detail::check_errno(detail::get_remote_ece(raw_, ece));
     return ece;
 }
 

@@ -28,6 +28,7 @@ public:
 
     /// The user's pointer (`id->context`). Null for an id from a CONNECT_REQUEST, until set_user_context.
     void* user_context() const noexcept { return raw_ ? raw_->context : nullptr; }
+    /// Sets it; C and the library only keep it.
     void set_user_context(void* context) const noexcept {
         if (raw_)
             raw_->context = context;

@@ -74,6 +74,10 @@ struct connect_report {
 /// What connect and accept throw: an error that also names the step.
 class RDMACPP_EXPORT connect_error : public error {
 public:
+    /// @param code what went wrong
+    /// @param step where it failed, which gives the C function
+    /// @param arguments of the C function, as text
+    /// @param by_event whether an event brought the code, and not the call
     connect_error(std::error_code code, connect_step step, std::string const& arguments, bool by_event)
         : error(code, detail::function_of(step), arguments, !by_event), step_(step) {}
 
@@ -89,10 +93,10 @@ struct connect_options {
     timeout limit = std::chrono::seconds(10); ///< For all steps together.
     any_stop_token stop = {};                 ///< A std::stop_token, where there is one: ends the call at once.
     address local = {};                       ///< The local address to use; none: the system chooses.
-    rdma::port_space port_space = rdma::port_space::tcp;
-    qp_init_attr qp = {};
-    pd_ref pd = {};        ///< Of the QP; none: the id's default one.
-    conn_param param = {}; ///< With the private data.
+    rdma::port_space port_space = rdma::port_space::tcp; ///< Of the id.
+    qp_init_attr qp = {};                                ///< Of the QP; its CQs, if none are given, are the id's own.
+    pd_ref pd = {};                                      ///< Of the QP; none: the id's default one.
+    conn_param param = {};                               ///< With the private data.
     /// On iWARP rdma_connect to a host that does not answer blocks inside the call, which only a signal ends: this one
     /// is sent to the calling thread then, by a timer. The program has a handler for it, which may be empty, installed
     /// without SA_RESTART. 0: none is sent, and the call may take much longer than the limit there.

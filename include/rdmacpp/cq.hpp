@@ -89,7 +89,8 @@ public:
     }
 
     /// Waits until there are completions: drains, arms, drains again, and only then waits on the CQ's channel, so that
-    /// nothing that came in between is missed. One thread at a time may wait on a channel.
+    /// nothing that came in between is missed. One thread at a time may wait on a channel, and what it waits for takes
+    /// off the events of other CQs of that channel, too: several are waited for with a cq_set.
     /// @return the part of `into` that was filled; empty if the channel object is gone
     /// @throws rdma::error errc::poll_failed; std::errc::invalid_argument if the CQ has no channel; errno of the calls
     std::span<work_completion> wait(std::span<work_completion> into, wait_options options = {}) const {
@@ -359,6 +360,7 @@ public:
         if (node_)
             node_->channel = detail::keeper(channel);
     }
+
     /// Tells C of that many acks of its events at once, 32 by default: each time costs a mutex. 1: of each at once.
     void ack_batch(std::uint32_t events) noexcept {
         if (node_)

@@ -90,16 +90,8 @@ private:
     static bool try_get(channel_type& channel, ibv_cq*& cq, wait_options options, std::error_code& ec) noexcept {
         channel.never_block();
         void* context = nullptr;
-        while (::ibv_get_cq_event(channel.object(), &cq, &context) != 0) {
-            int const reason = errno;
-            if (reason == EINTR && !options.interruptible)
-                continue;
-            if (reason == EAGAIN || reason == EWOULDBLOCK)
-                return false;
-            ec = detail::system_error_code(reason);
-            return true;
-        }
-        return true;
+        return detail::gave([&]() noexcept { return ::ibv_get_cq_event(channel.object(), &cq, &context); }, options,
+                            ec);
     }
 
     static bool try_receive(channel_type& channel, cq_event& event, wait_options options,

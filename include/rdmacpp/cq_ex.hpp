@@ -39,6 +39,7 @@ public:
     std::uint32_t imm_data() const noexcept { return ::ibv_wc_read_imm_data(cq_); }
     /// The key that the sender took back, if wc_flags tell so.
     std::uint32_t invalidated_rkey() const noexcept { return ::ibv_wc_read_invalidated_rkey(cq_); }
+    /// The QP that sent it, and of the sender of a datagram on InfiniBand the LID, the service level and the path bits.
     std::uint32_t src_qp() const noexcept { return ::ibv_wc_read_src_qp(cq_); }
     std::uint32_t slid() const noexcept { return ::ibv_wc_read_slid(cq_); }
     std::uint8_t sl() const noexcept { return ::ibv_wc_read_sl(cq_); }
@@ -47,6 +48,7 @@ public:
     std::uint64_t completion_ts() const noexcept { return ::ibv_wc_read_completion_ts(cq_); }
     /// When it completed, in nanoseconds since 1970.
     std::uint64_t completion_wallclock_ns() const noexcept { return ::ibv_wc_read_completion_wallclock_ns(cq_); }
+    /// The VLAN, the tag of the flow, and the tag that was matched: if the CQ was made with flags for them.
     std::uint16_t cvlan() const noexcept { return ::ibv_wc_read_cvlan(cq_); }
     std::uint32_t flow_tag() const noexcept { return ::ibv_wc_read_flow_tag(cq_); }
     ibv_wc_tm_info tm_info() const noexcept {
@@ -99,8 +101,12 @@ public:
 
     /// @name The completion that it stands on.
     /// @{
+
+    /// What the request was numbered.
     std::uint64_t wr_id() const noexcept { return standing()->wr_id; }
+    /// Whether it succeeded, or why not.
     wc_status status() const noexcept { return static_cast<wc_status>(standing()->status); }
+    /// The number of the QP that it was posted to, and the device's own code for a failure.
     std::uint32_t qp_num() const noexcept { return ::ibv_wc_read_qp_num(standing()); }
     std::uint32_t vendor_err() const noexcept { return ::ibv_wc_read_vendor_err(standing()); }
     /// The rest of it, valid until next(). Precondition, asserted: it succeeded.

@@ -7,12 +7,10 @@
 #if __cplusplus >= 202002L // below, config.hpp says what to do
 
 #include "detail/contract.hpp"
-#include "detail/pin.hpp"
+#include "verbs_list.hpp"
 #include "verbs_owner.hpp"
 
-#include <cstddef>
 #include <cstdint>
-#include <iterator>
 #include <string>
 #include <string_view>
 
@@ -54,6 +52,7 @@ public:
     int index() const noexcept { return raw_ ? ::ibv_get_device_index(raw_) : -1; }
     /// Its GUID in network byte order (ibv_get_device_guid).
     std::uint64_t guid() const noexcept { return raw_ ? ::ibv_get_device_guid(raw_) : 0; }
+    /// What kind of device it is.
     rdma::node_type node_type() const noexcept {
         return raw_ ? static_cast<rdma::node_type>(raw_->node_type) : rdma::node_type::unknown;
     }
@@ -66,34 +65,8 @@ public:
 
 /// An owned list of the devices of this machine (ibv_get_device_list). rdma::devices lists those that librdmacm has
 /// opened.
-class [[nodiscard]] device_list {
+class [[nodiscard]] device_list : public verbs_list<device_list, device_ref, ibv_device> {
 public:
-    /// Steps over the devices.
-    class iterator {
-    public:
-        using iterator_concept = std::forward_iterator_tag;
-        using value_type = device_ref;
-        using difference_type = std::ptrdiff_t;
-
-        iterator() noexcept = default;
-        device_ref operator*() const noexcept { return *at_; }
-        iterator& operator++() noexcept {
-            ++at_;
-            return *this;
-        }
-        iterator operator++(int) noexcept {
-            iterator const before = *this;
-            ++at_;
-            return before;
-        }
-        friend bool operator==(iterator a, iterator b) noexcept { return a.at_ == b.at_; }
-
-    private:
-        friend class device_list;
-        explicit iterator(ibv_device* const* at) noexcept : at_(at) {}
-        ibv_device* const* at_ = nullptr;
-    };
-
     /// Empty.
     device_list() noexcept = default;
 
@@ -110,32 +83,10 @@ public:
 #endif
     /// The twin of get(): empty on failure.
     static device_list get(std::error_code& ec) noexcept {
-        device_list all;
         int count = 0;
-        all.all_ = ::ibv_get_device_list(&count);
-        ec = detail::check_pointer(all.all_);
-        all.count_ = all.all_ ? static_cast<std::size_t>(count) : 0;
-        return all;
-    }
-    device_list(device_list&& other) noexcept : all_(detail::take(other.all_)), count_(detail::take(other.count_)) {}
-    /// Frees the list held before.
-    device_list& operator=(device_list&& other) noexcept {
-        device_list(std::move(other)).swap(*this);
-        return *this;
-    }
-    /// Frees the list (ibv_free_device_list); contexts that were opened from it stay.
-    ~device_list() {
-        if (all_)
-            ::ibv_free_device_list(all_);
-    }
-
-    iterator begin() const noexcept { return iterator(all_); }
-    iterator end() const noexcept { return iterator(all_ + count_); }
-    std::size_t size() const noexcept { return count_; }
-    bool empty() const noexcept { return count_ == 0; }
-    device_ref operator[](std::size_t i) const noexcept {
-        RDMACPP_ASSERT(i < count_);
-        return all_[i];
+        ibv_device** const all = ::ibv_get_device_list(&count);
+        ec = detail::check_pointer(all);
+        return device_list(all, count);
     }
 
     /// The device of that name; empty if there is none.
@@ -146,23 +97,13 @@ public:
         return {};
     }
 
-    /// The C array, which ends with a null pointer; still owned by this.
-    ibv_device** native_handle() const noexcept { return all_; }
-    explicit operator bool() const noexcept { return all_ != nullptr; }
-    /// Gives the C array back, to be freed with ibv_free_device_list.
-    [[nodiscard]] ibv_device** release() noexcept {
-        count_ = 0;
-        return detail::take(all_);
-    }
-    void swap(device_list& other) noexcept {
-        detail::swap_values(all_, other.all_);
-        detail::swap_values(count_, other.count_);
-    }
-    friend void swap(device_list& a, device_list& b) noexcept { a.swap(b); }
+    explicit operator bool() const noexcept { return native_handle() != nullptr; }
 
 private:
-    ibv_device** all_ = nullptr;
-    std::size_t count_ = 0;
+    friend class verbs_list<device_list, device_ref, ibv_device>;
+    using verbs_list::verbs_list;
+    /// Contexts that were opened from it stay (ibv_free_device_list).
+    static void free(ibv_device** all) noexcept { ::ibv_free_device_list(all); }
 };
 
 static_assert(std::is_trivially_copyable_v<device_ref>);

@@ -23,7 +23,7 @@ enum class diagnostic_kind {
 
 /// One message to the hook.
 struct diagnostic {
-    diagnostic_kind kind;
+    diagnostic_kind kind;  ///< What happened.
     char const* function;  ///< The C function concerned, such as "rdma_destroy_id".
     void const* object;    ///< The C object concerned: for printing only, it may be gone.
     std::error_code error; ///< For destroy_failed: why.

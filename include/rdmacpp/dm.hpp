@@ -6,6 +6,7 @@
 #include "config.hpp"
 #if __cplusplus >= 202002L // below, config.hpp says what to do
 
+#include "detail/newer.hpp"
 #include "mr.hpp"
 
 #include <cstddef>
@@ -21,7 +22,11 @@ struct dm_node : node_of<dm_node, ibv_dm> {
     static constexpr char const* ended_by = "ibv_free_dm";
     static constexpr char const* unimported_by = "ibv_unimport_dm";
     static int end(ibv_dm* dm) noexcept { return ::ibv_free_dm(dm); }
-    static void unimport(ibv_dm* dm) noexcept { ::ibv_unimport_dm(dm); }
+    template <class Dm>
+    static void unimport([[maybe_unused]] Dm* dm) noexcept {
+        if constexpr (has_import_dm<Dm>)
+            ibv_unimport_dm(dm);
+    }
 };
 } // namespace detail
 
@@ -92,19 +97,24 @@ public:
         if (auto* const node = fresh_node(static_cast<bool>(context), ec))
             own(::ibv_alloc_dm(context.native_handle(), &attr), node, {detail::keeper(context)}, ec);
     }
-    /// The device memory of another process, by its handle on a context that was imported, too (ibv_import_dm).
-    /// Dropped, it is only forgotten (ibv_unimport_dm).
+    /// The device memory of another process, by its handle on a context that was imported, too (ibv_import_dm, from
+    /// rdma-core 35 on). Dropped, it is only forgotten (ibv_unimport_dm).
+    template <class Dm = ibv_dm, class Context = ibv_context>
+        requires detail::has_import_dm<Dm, Context>
     static dm import_dm(context_ref context, std::uint32_t handle, std::error_code& ec) noexcept {
         dm imported;
         if (auto* const node = fresh_node(static_cast<bool>(context), ec, detail::imported_t()))
-            imported.own(::ibv_import_dm(context.native_handle(), handle), node, {detail::keeper(context)}, ec);
+            imported.own(ibv_import_dm(static_cast<Context*>(context.native_handle()), handle), node,
+                         {detail::keeper(context)}, ec);
         return imported;
     }
 #if RDMACPP_EXCEPTIONS
     /// The throwing form of import_dm. @throws rdma::error
+    template <class Dm = ibv_dm, class Context = ibv_context>
+        requires detail::has_import_dm<Dm, Context>
     static dm import_dm(context_ref context, std::uint32_t handle) {
         std::error_code ec;
-        dm imported = import_dm(context, handle, ec);
+        dm imported = import_dm<Dm, Context>(context, handle, ec);
         if (ec)
             detail::throw_error(ec, "ibv_import_dm");
         return imported;

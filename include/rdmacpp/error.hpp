@@ -47,40 +47,40 @@ enum class errc {
 /// Why a connection request was refused, as InfiniBand and RoCE report it (iWARP reports an errno).
 /// @see refused
 enum class reject_reason {
-    no_qp = 1,
-    no_eec = 2,
-    no_resources = 3,
-    timeout = 4,
-    unsupported = 5,
-    invalid_comm_id = 6,
-    invalid_comm_instance = 7,
-    invalid_service_id = 8, ///< Nobody listens on that port.
-    invalid_transport_type = 9,
-    stale_connection = 10,
-    rdc_not_exist = 11,
-    invalid_gid = 12,
-    invalid_lid = 13,
-    invalid_sl = 14,
-    invalid_traffic_class = 15,
-    invalid_hop_limit = 16,
-    invalid_packet_rate = 17,
-    invalid_alt_gid = 18,
-    invalid_alt_lid = 19,
-    invalid_alt_sl = 20,
-    invalid_alt_traffic_class = 21,
-    invalid_alt_hop_limit = 22,
-    invalid_alt_packet_rate = 23,
-    port_cm_redirect = 24,
-    port_redirect = 25,
-    invalid_mtu = 26,
-    insufficient_resp_resources = 27,
-    consumer_defined = 28, ///< The application rejected, or dropped the request.
-    invalid_rnr_retry = 29,
-    duplicate_local_comm_id = 30,
-    invalid_class_version = 31,
-    invalid_flow_label = 32,
-    invalid_alt_flow_label = 33,
-    vendor_option_not_supported = 35,
+    no_qp = 1,                        ///< No QP is left.
+    no_eec = 2,                       ///< No end-to-end context is left.
+    no_resources = 3,                 ///< The peer has no resources left.
+    timeout = 4,                      ///< The peer's connection manager gave up waiting.
+    unsupported = 5,                  ///< The request is not supported.
+    invalid_comm_id = 6,              ///< An unknown communication id.
+    invalid_comm_instance = 7,        ///< An unknown instance of the communication id.
+    invalid_service_id = 8,           ///< Nobody listens on that port.
+    invalid_transport_type = 9,       ///< The transport type does not fit.
+    stale_connection = 10,            ///< The peer holds a connection of that QP that is over here.
+    rdc_not_exist = 11,               ///< No reliable datagram channel.
+    invalid_gid = 12,                 ///< The GID is not of that port.
+    invalid_lid = 13,                 ///< The LID is not of that port.
+    invalid_sl = 14,                  ///< The service level does not do.
+    invalid_traffic_class = 15,       ///< The traffic class does not do.
+    invalid_hop_limit = 16,           ///< The hop limit does not do.
+    invalid_packet_rate = 17,         ///< The packet rate does not do.
+    invalid_alt_gid = 18,             ///< invalid_gid, of the alternate path.
+    invalid_alt_lid = 19,             ///< invalid_lid, of the alternate path.
+    invalid_alt_sl = 20,              ///< invalid_sl, of the alternate path.
+    invalid_alt_traffic_class = 21,   ///< invalid_traffic_class, of the alternate path.
+    invalid_alt_hop_limit = 22,       ///< invalid_hop_limit, of the alternate path.
+    invalid_alt_packet_rate = 23,     ///< invalid_packet_rate, of the alternate path.
+    port_cm_redirect = 24,            ///< Ask another port, for the connection manager.
+    port_redirect = 25,               ///< Ask another port.
+    invalid_mtu = 26,                 ///< The MTU is not supported.
+    insufficient_resp_resources = 27, ///< Too many RDMA reads at a time for the peer.
+    consumer_defined = 28,            ///< The application rejected, or dropped the request.
+    invalid_rnr_retry = 29,           ///< The RNR retry count does not do.
+    duplicate_local_comm_id = 30,     ///< The communication id is in use.
+    invalid_class_version = 31,       ///< Another version of the protocol.
+    invalid_flow_label = 32,          ///< The flow label does not do.
+    invalid_alt_flow_label = 33,      ///< invalid_flow_label, of the alternate path.
+    vendor_option_not_supported = 35, ///< A vendor's option is not supported.
 };
 
 /// Portable questions to an error code from an event.
@@ -271,18 +271,18 @@ private:
                    "address belongs to none), and tools/softrdma runs a program on soft RDMA where there is no "
                    "hardware";
         case ENOENT:
-            return function == "rdma_create_event_channel" || function == "rdma_create_id"
+            return begins_with(function, {"rdma_create_event_channel", "rdma_create_id"})
                        ? "the kernel module rdma_ucm is missing: modprobe rdma_ucm"
                        : nullptr;
         case EACCES:
         case EPERM:
-            if (function.compare(0, 5, "rdma_") != 0)
+            if (!begins_with(function, {"rdma_"}))
                 return nullptr;
             return "no permission on /dev/infiniband/rdma_cm, or the process changed its user or capabilities after it "
                    "opened the event channel: open the channel afterwards";
         case EADDRNOTAVAIL: return "no RDMA device has this address, or the port is taken";
         case EINVAL:
-            if (function == "rdma_connect" || function == "rdma_accept" || function == "rdma_reject")
+            if (begins_with(function, {"rdma_connect", "rdma_accept", "rdma_reject"}))
                 return "on InfiniBand and RoCE, private data is at most 56 bytes for connect, 196 for accept, 148 for "
                        "reject (datagrams: 180, 136, 136), and iWARP needs a queue pair first";
             return nullptr;
@@ -292,8 +292,12 @@ private:
 
     /// Whether a C function pins pages, of the program or of the driver's queues.
     static bool pins_memory(std::string const& function) noexcept {
-        for (char const* const prefix :
-             {"ibv_reg_", "ibv_rereg_", "ibv_create_", "ibv_resize_", "rdma_create_qp", "rdma_create_srq", "rdma_reg_"})
+        return begins_with(function, {"ibv_reg_", "ibv_rereg_", "ibv_create_", "ibv_resize_", "rdma_create_qp",
+                                      "rdma_create_srq", "rdma_reg_"});
+    }
+
+    static bool begins_with(std::string const& function, std::initializer_list<char const*> prefixes) noexcept {
+        for (char const* const prefix : prefixes)
             if (function.compare(0, std::char_traits<char>::length(prefix), prefix) == 0)
                 return true;
         return false;

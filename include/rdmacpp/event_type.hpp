@@ -17,25 +17,27 @@ namespace rdma::inline RDMACPP_ABI {
 
 /// What an event reports (rdma_cm_event_type). The kernel may send newer ones: let every switch have a default.
 enum class cm_event_type {
-    addr_resolved = RDMA_CM_EVENT_ADDR_RESOLVED,
-    addr_error = RDMA_CM_EVENT_ADDR_ERROR,
-    route_resolved = RDMA_CM_EVENT_ROUTE_RESOLVED,
-    route_error = RDMA_CM_EVENT_ROUTE_ERROR,
-    connect_request = RDMA_CM_EVENT_CONNECT_REQUEST,
-    connect_response = RDMA_CM_EVENT_CONNECT_RESPONSE,
-    connect_error = RDMA_CM_EVENT_CONNECT_ERROR,
-    unreachable = RDMA_CM_EVENT_UNREACHABLE,
-    rejected = RDMA_CM_EVENT_REJECTED,
-    established = RDMA_CM_EVENT_ESTABLISHED,
-    disconnected = RDMA_CM_EVENT_DISCONNECTED,
-    device_removal = RDMA_CM_EVENT_DEVICE_REMOVAL,
-    multicast_join = RDMA_CM_EVENT_MULTICAST_JOIN,
-    multicast_error = RDMA_CM_EVENT_MULTICAST_ERROR,
-    addr_change = RDMA_CM_EVENT_ADDR_CHANGE,
-    timewait_exit = RDMA_CM_EVENT_TIMEWAIT_EXIT,
-    addrinfo_resolved = 16, ///< rdma-core 60 and newer
-    addrinfo_error = 17,    ///< rdma-core 60 and newer
-    user = 18,              ///< rdma-core 60 and newer
+    addr_resolved =
+        RDMA_CM_EVENT_ADDR_RESOLVED, ///< The address was found, and the id has a device: resolve_route() comes next.
+    addr_error = RDMA_CM_EVENT_ADDR_ERROR,             ///< The address could not be resolved.
+    route_resolved = RDMA_CM_EVENT_ROUTE_RESOLVED,     ///< The route was found: create_qp() and connect() come next.
+    route_error = RDMA_CM_EVENT_ROUTE_ERROR,           ///< The route could not be resolved.
+    connect_request = RDMA_CM_EVENT_CONNECT_REQUEST,   ///< A client wants to connect: the event carries its new id.
+    connect_response = RDMA_CM_EVENT_CONNECT_RESPONSE, ///< The peer has accepted, and the id has no QP of its own: see
+                                                       ///< cm_id::establish.
+    connect_error = RDMA_CM_EVENT_CONNECT_ERROR,       ///< Connecting, or accepting, failed.
+    unreachable = RDMA_CM_EVENT_UNREACHABLE,           ///< The peer does not answer.
+    rejected = RDMA_CM_EVENT_REJECTED,                 ///< The peer, or its machine, said no: cm_event::error tells.
+    established = RDMA_CM_EVENT_ESTABLISHED,           ///< Connected.
+    disconnected = RDMA_CM_EVENT_DISCONNECTED,         ///< The connection is over.
+    device_removal = RDMA_CM_EVENT_DEVICE_REMOVAL,     ///< The device is going away: drop what was made on it.
+    multicast_join = RDMA_CM_EVENT_MULTICAST_JOIN,     ///< The group was joined.
+    multicast_error = RDMA_CM_EVENT_MULTICAST_ERROR,   ///< The group could not be joined, or was lost.
+    addr_change = RDMA_CM_EVENT_ADDR_CHANGE,           ///< The address has moved to another device (bonding).
+    timewait_exit = RDMA_CM_EVENT_TIMEWAIT_EXIT,       ///< The QP number of an ended connection may be used again.
+    addrinfo_resolved = 16,                            ///< rdma-core 60 and newer
+    addrinfo_error = 17,                               ///< rdma-core 60 and newer
+    user = 18,                                         ///< rdma-core 60 and newer
 };
 
 /// The port space of an id: its service, and the type of its QP.

@@ -8,21 +8,23 @@
 
 #include "detail/c_api.hpp"
 #include "detail/check.hpp"
+#include "detail/newer.hpp"
 
 #include <system_error>
 
 namespace rdma::inline RDMACPP_ABI {
 
-/// Whether memory that is registered stays the parent's over a fork (ibv_fork_status).
+/// Whether memory that is registered stays the parent's over a fork (ibv_fork_status, of rdma-core 35).
 enum class fork_status {
-    disabled =
-        IBV_FORK_DISABLED,      ///< No: after a fork the parent's writes to such pages go elsewhere than the device's.
-    enabled = IBV_FORK_ENABLED, ///< Yes, by fork_init(); the child cannot touch those pages.
-    unneeded = IBV_FORK_UNNEEDED, ///< Yes, by the kernel, which copies them for the child.
+    disabled = 0, ///< No: after a fork the parent's writes to such pages go elsewhere than the device's.
+    enabled = 1,  ///< Yes, by fork_init(); the child cannot touch those pages.
+    unneeded = 2, ///< Yes, by the kernel, which copies them for the child.
 };
 
-/// Asks for the state of things (ibv_is_fork_initialized).
-inline fork_status is_fork_initialized() noexcept { return static_cast<fork_status>(::ibv_is_fork_initialized()); }
+/// Asks for the state of things (ibv_is_fork_initialized, from rdma-core 35 on).
+template <class... None>
+    requires detail::has_is_fork_initialized<None...> fork_status is_fork_initialized()
+noexcept { return static_cast<fork_status>(ibv_is_fork_initialized(None()...)); }
 
 /// Makes forks safe on kernels that need it (ibv_fork_init); before anything is registered. Where it is not needed it
 /// changes nothing. What the child may do is another question: all rdmacpp objects of its parent are only ever

@@ -18,8 +18,8 @@ namespace rdma::inline RDMACPP_ABI {
 
 /// How an id joins a multicast group (rdma_cm_mc_join_flags).
 enum class join_flag {
-    fullmember = RDMA_MC_JOIN_FLAG_FULLMEMBER,                   ///< to send and receive
-    sendonly_fullmember = RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER, ///< only to send: the QP is not attached to the group
+    fullmember = 0,          ///< to send and receive
+    sendonly_fullmember = 1, ///< only to send: the QP is not attached to the group
 };
 
 /// An id's membership in a multicast group, of cm_id::join_multicast: it leaves when it is dropped.

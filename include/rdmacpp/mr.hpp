@@ -43,8 +43,8 @@ concept writable_memory = requires(Range& range) {
 
 /// Memory of a peer, as it told us: an address in its space, and the key of its region.
 struct remote_memory {
-    std::uint64_t address;
-    std::uint32_t rkey;
+    std::uint64_t address; ///< Where it begins, in the peer's address space.
+    std::uint32_t rkey;    ///< Of its region (ibv_mr::rkey).
 };
 
 /// What an owned region and a view of one have in common. On an empty one, addr and length are nothing, and the others
@@ -56,7 +56,9 @@ public:
     void* addr() const noexcept { return raw() ? raw()->addr : nullptr; }
     /// Its length in bytes; 0 when the handle is empty.
     std::size_t length() const noexcept { return raw() ? raw()->length : 0; }
+    /// The key that scatter/gather elements name it by.
     std::uint32_t lkey() const noexcept { return valid().lkey; }
+    /// The key that a peer names it by: see remote().
     std::uint32_t rkey() const noexcept { return valid().rkey; }
 
     /// What to tell a peer so that it can read or write the region, from `offset` on.
@@ -114,12 +116,15 @@ public:
         });
         return made;
     }
-    /// Registers memory of another device, such as a GPU, by its dma-buf (ibv_reg_dmabuf_mr). @param fd the caller's
+    /// Registers memory of another device, such as a GPU, by its dma-buf (ibv_reg_dmabuf_mr, from rdma-core 34 on).
+    /// @param fd the caller's
+    template <class Pd = ibv_pd>
+        requires detail::has_reg_dmabuf_mr<Pd>
     static Mr reg_dmabuf_mr(pd_ref pd, std::uint64_t offset, std::size_t length, std::uint64_t iova, int fd,
                             access allowed, std::error_code& ec) noexcept {
         Mr made;
-        made.make(pd, ec, [&](ibv_pd* p) noexcept {
-            return ::ibv_reg_dmabuf_mr(p, offset, length, iova, fd, static_cast<int>(allowed));
+        made.make(pd, ec, [&](Pd* p) noexcept {
+            return ibv_reg_dmabuf_mr(p, offset, length, iova, fd, static_cast<int>(allowed));
         });
         return made;
     }
@@ -165,10 +170,12 @@ public:
         std::error_code ec;
         return checked(reg_implicit(pd, allowed, ec), ec, "ibv_reg_mr");
     }
+    template <class Pd = ibv_pd>
+        requires detail::has_reg_dmabuf_mr<Pd>
     static Mr reg_dmabuf_mr(pd_ref pd, std::uint64_t offset, std::size_t length, std::uint64_t iova, int fd,
                             access allowed) {
         std::error_code ec;
-        return checked(reg_dmabuf_mr(pd, offset, length, iova, fd, allowed, ec), ec, "ibv_reg_dmabuf_mr");
+        return checked(reg_dmabuf_mr<Pd>(pd, offset, length, iova, fd, allowed, ec), ec, "ibv_reg_dmabuf_mr");
     }
     static Mr alloc_null_mr(pd_ref pd) {
         std::error_code ec;

@@ -14,12 +14,12 @@ namespace rdma::inline RDMACPP_ABI {
 
 /// The state of a port (ibv_port_state): `port_state(context.query_port(1).state)`.
 enum class port_state {
-    nop = IBV_PORT_NOP,
-    down = IBV_PORT_DOWN,
-    init = IBV_PORT_INIT,
-    armed = IBV_PORT_ARMED,
-    active = IBV_PORT_ACTIVE,
-    active_defer = IBV_PORT_ACTIVE_DEFER,
+    nop = IBV_PORT_NOP,                   ///< No state.
+    down = IBV_PORT_DOWN,                 ///< No link.
+    init = IBV_PORT_INIT,                 ///< The link is there, the subnet manager has not been.
+    armed = IBV_PORT_ARMED,               ///< Configured, and about to be active.
+    active = IBV_PORT_ACTIVE,             ///< Ready for traffic.
+    active_defer = IBV_PORT_ACTIVE_DEFER, ///< Active, with a link that is being repaired.
 };
 
 /// The name of a state, as libibverbs gives it.
@@ -61,8 +61,8 @@ enum class rate {
     rate_300_gbps = IBV_RATE_300_GBPS,
     rate_400_gbps = IBV_RATE_400_GBPS,
     rate_600_gbps = IBV_RATE_600_GBPS,
-    rate_800_gbps = 23,  // IBV_RATE_800_GBPS, which rdma-core 33 lacks
-    rate_1200_gbps = 24, // likewise
+    rate_800_gbps = 23,  ///< `IBV_RATE_800_GBPS`, which rdma-core 33 lacks.
+    rate_1200_gbps = 24, ///< `IBV_RATE_1200_GBPS`, likewise.
 };
 
 /// In megabits per second; 0 or less: unknown (ibv_rate_to_mbps).

@@ -43,6 +43,7 @@ public:
             std::memcpy(bytes_, bytes, size_);
     }
 
+    /// The bytes, size() of them; valid as long as this object.
     std::byte const* data() const noexcept { return bytes_; }
     std::size_t size() const noexcept { return size_; }
     bool empty() const noexcept { return size_ == 0; }

@@ -7,6 +7,7 @@
 #if __cplusplus >= 202002L // below, config.hpp says what to do
 
 #include "cq.hpp"
+#include "detail/newer.hpp"
 #include "event_type.hpp"
 #include "pd.hpp"
 #include "qp_ex.hpp"
@@ -24,25 +25,23 @@
 #include <type_traits>
 #include <utility>
 
-#include <time.h>
-
 namespace rdma::inline RDMACPP_ABI {
 
 /// What a QP can hold (ibv_qp_cap): asked for, or granted, which may be more.
 struct qp_cap {
-    std::uint32_t max_send_wr = 16;
-    std::uint32_t max_recv_wr = 16;
-    std::uint32_t max_send_sge = 1;
-    std::uint32_t max_recv_sge = 1;
+    std::uint32_t max_send_wr = 16;    ///< sends that may be outstanding
+    std::uint32_t max_recv_wr = 16;    ///< receives that may be outstanding
+    std::uint32_t max_send_sge = 1;    ///< pieces of memory for each send
+    std::uint32_t max_recv_sge = 1;    ///< pieces of memory for each receive
     std::uint32_t max_inline_data = 0; ///< bytes
 };
 
 /// What cm_id::create_qp is asked for. It is only read.
 struct qp_init_attr {
-    cq_ref send_cq = {}; ///< None: librdmacm makes one, with a channel (cm_id::send_cq).
-    cq_ref recv_cq = {}; ///< None: librdmacm makes one, with a channel (cm_id::recv_cq).
-    srq_ref srq = {};    ///< Where its receives come from; none: that of the id, or its own queue.
-    qp_cap cap = {};
+    cq_ref send_cq = {};          ///< None: librdmacm makes one, with a channel (cm_id::send_cq).
+    cq_ref recv_cq = {};          ///< None: librdmacm makes one, with a channel (cm_id::recv_cq).
+    srq_ref srq = {};             ///< Where its receives come from; none: that of the id, or its own queue.
+    qp_cap cap = {};              ///< What it shall hold.
     bool signal_all = false;      ///< Every send completes visibly, as if signaled().
     void* user_context = nullptr; ///< Found again in `qp->qp_context`.
 };
@@ -50,15 +49,15 @@ struct qp_init_attr {
 /// What a QP is asked for beyond that (ibv_qp_init_attr_ex). Each member that is set is used, and so is what
 /// `comp_mask` names.
 struct qp_init_attr_ex {
-    qp_init_attr attr = {};
+    qp_init_attr attr = {};             ///< What any QP is asked for.
     xrcd_ref xrcd = {};                 ///< Of an XRC_RECV one; none: librdmacm's for the device.
     std::uint32_t comp_mask = 0;        ///< Of ibv_qp_init_attr_mask, for what follows.
     std::uint32_t create_flags = 0;     ///< Of ibv_qp_create_flags.
     std::uint16_t max_tso_header = 0;   ///< bytes
     rwq_ind_table_ref rwq_ind_tbl = {}; ///< Kept alive by the QP.
-    ibv_rx_hash_conf rx_hash_conf = {};
-    std::uint32_t source_qpn = 0;     ///< With IBV_QP_CREATE_SOURCE_QPN.
-    std::uint64_t send_ops_flags = 0; ///< Of ibv_qp_create_send_ops_flags.
+    ibv_rx_hash_conf rx_hash_conf = {}; ///< How packets are spread over rwq_ind_tbl.
+    std::uint32_t source_qpn = 0;       ///< With IBV_QP_CREATE_SOURCE_QPN.
+    std::uint64_t send_ops_flags = 0;   ///< Of ibv_qp_create_send_ops_flags.
 };
 
 namespace detail {
@@ -117,8 +116,8 @@ inline qp_cap from_c(ibv_qp_cap const& cap) noexcept {
 
 /// What to modify a QP with, of cm_id::init_qp_attr.
 struct qp_attr {
-    ibv_qp_attr attr{};
-    int mask = 0; ///< Of ibv_qp_attr_mask: which of them count.
+    ibv_qp_attr attr{}; ///< C's attributes.
+    int mask = 0;       ///< Of ibv_qp_attr_mask: which of them count.
 };
 
 /// The wr_id of the requests that qp::drain posts to find the end of a queue; that of the receive is one more.
@@ -260,10 +259,12 @@ public:
                    : std::error_code(errc::empty_handle);
     }
 
-    /// Whether the bytes of an operation arrive in order (ibv_query_qp_data_in_order), so that their last one can be
-    /// waited for by looking at memory.
+    /// Whether the bytes of an operation arrive in order (ibv_query_qp_data_in_order, from rdma-core 36 on), so that
+    /// their last one can be waited for by looking at memory.
+    template <class Qp = ibv_qp>
+        requires detail::has_query_qp_data_in_order<Qp>
     bool data_in_order(ibv_wr_opcode operation) const noexcept {
-        return raw() && ::ibv_query_qp_data_in_order(raw(), operation, 0) != 0;
+        return raw() && ibv_query_qp_data_in_order(static_cast<Qp*>(raw()), operation, 0) != 0;
     }
 
     /// What enhanced connection establishment it has agreed on (ibv_query_ece); librdmacm does this for the QP of an
@@ -399,118 +400,6 @@ qp_ex_ref qp_operations<Handle>::ex() const noexcept {
     return detail::refs::make<qp_ex_ref>(::ibv_qp_to_qp_ex(raw()), node);
 }
 
-namespace detail {
-
-/// The queues of a QP on their way to their ends.
-class draining {
-public:
-    explicit draining(qp_ref qp) noexcept
-        : qp_(qp), iwarp_(qp.native_handle()->context->device->transport_type == IBV_TRANSPORT_IWARP) {
-        ibv_qp const& c = *qp.native_handle();
-        std::error_code unknown;
-        ibv_qp_cap const cap = qp.query(IBV_QP_CAP, unknown).cap;
-        bool const sends = c.qp_type == IBV_QPT_RC || c.qp_type == IBV_QPT_UC || c.qp_type == IBV_QPT_XRC_SEND;
-        send_marked_ = !sends || iwarp_; // a datagram would need an address
-        seen.sends = c.qp_type == IBV_QPT_XRC_RECV;
-        seen.receives = c.srq || c.qp_type == IBV_QPT_XRC_SEND || (!unknown && cap.max_recv_wr == 0);
-        recv_marked_ = seen.receives;
-        mark_receives(); // iWARP never flushes one that is posted later
-    }
-
-    void to_error(std::error_code& ec) const noexcept {
-        ibv_qp_attr attr{};
-        attr.qp_state = IBV_QPS_ERR;
-        qp_.modify(attr, IBV_QP_STATE, ec);
-    }
-
-    /// A full queue takes the mark only after something came back.
-    void mark() noexcept {
-        bool const late = !recv_marked_;
-        mark_receives();
-        if (!send_marked_)
-            send_marked_ = qp_.post_send(send_wr::send(nothing).id(drain_mark).signaled(), std::nothrow) == std::errc{};
-        std::error_code again; // soft-RoCE looks at a late receive when it is told once more
-        if (late && recv_marked_)
-            to_error(again);
-    }
-
-    /// Takes what there is off both CQs.
-    template <class OnCompletion>
-    void collect(OnCompletion& on_completion, std::error_code& ec) {
-        ibv_qp const& c = *qp_.native_handle();
-        std::size_t const before = seen.completions;
-        bool const polled =
-            poll(c.send_cq, on_completion) && (c.recv_cq == c.send_cq || poll(c.recv_cq, on_completion));
-        if (!polled)
-            ec = errc::poll_failed;
-        quiet_ = before == seen.completions ? quiet_ + 1 : 0;
-        if (iwarp_ && quiet_ >= 2)
-            seen.sends = seen.receives = true;
-    }
-
-    drained seen;
-
-private:
-    void mark_receives() noexcept {
-        if (!recv_marked_) // no piece at all is refused on soft-iWARP
-            recv_marked_ = qp_.post_recv(recv_wr(ibv_sge{}).id(drain_mark + 1), std::nothrow) == std::errc{};
-    }
-
-    template <class OnCompletion>
-    bool poll(ibv_cq* cq, OnCompletion& on_completion) {
-        work_completion batch[16];
-        int n = 0;
-        while (cq && (n = ::ibv_poll_cq(cq, 16, reinterpret_cast<ibv_wc*>(batch))) > 0)
-            for (int i = 0; i != n; ++i)
-                take(batch[i], on_completion);
-        return n == 0;
-    }
-    template <class OnCompletion>
-    void take(work_completion const& completion, OnCompletion& on_completion) {
-        bool const ours = completion.qp_num() == qp_.qp_num();
-        if (ours && completion.wr_id() == drain_mark) {
-            seen.sends = true;
-        } else if (ours && completion.wr_id() == drain_mark + 1) {
-            seen.receives = true;
-        } else {
-            ++seen.completions;
-            on_completion(completion);
-        }
-    }
-
-    static constexpr std::span<ibv_sge const> nothing{};
-
-    qp_ref const qp_;
-    bool const iwarp_;
-    bool send_marked_ = false;
-    bool recv_marked_ = false;
-    int quiet_ = 0; // looks in a row that found nothing
-};
-
-} // namespace detail
-
-template <class Handle>
-template <class OnCompletion>
-drained qp_operations<Handle>::drain(timeout limit, OnCompletion&& on_completion, std::error_code& ec) const
-    noexcept(noexcept(on_completion(std::declval<work_completion const&>()))) {
-    ec = raw() ? std::error_code() : std::error_code(errc::empty_handle);
-    if (ec)
-        return {};
-    detail::deadline const until = detail::deadline::after(limit);
-    detail::draining queues(as_handle());
-    queues.to_error(ec);
-    timespec nap{0, 10'000}; // nanoseconds; then longer ones
-    while (!ec) {
-        queues.mark();
-        queues.collect(on_completion, ec);
-        if (queues.seen || until.passed())
-            break;
-        ::nanosleep(&nap, nullptr);
-        nap.tv_nsec = nap.tv_nsec < 500'000 ? nap.tv_nsec * 2 : nap.tv_nsec;
-    }
-    return queues.seen;
-}
-
 static_assert(std::is_trivially_copyable_v<qp_ref>);
 static_assert(detail::move_only<qp>);
 static_assert(!detail::makes<qp, qp_ref> && !detail::makes<qp, ibv_qp*>);
@@ -519,5 +408,7 @@ static_assert(!detail::makes<qp, qp_ref> && !detail::makes<qp, ibv_qp*>);
 
 template <>
 struct std::hash<rdma::qp_ref> : rdma::detail::ref_hash<rdma::qp_ref> {};
+
+#include "detail/draining.hpp"
 
 #endif

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
 /// @file
 /// All of rdmacpp: a C++20 RAII library over rdma-core. One get, one ack, by construction.
+
+/// @namespace rdma
+/// All that is public. (An inline namespace within it carries the version.)
 #pragma once
 
 #include "config.hpp"
@@ -62,6 +65,7 @@
 #include "sync_id.hpp"
 #include "td.hpp"
 #include "timeout.hpp"
+#include "verbs_list.hpp"
 #include "verbs_owner.hpp"
 #include "version.hpp"
 #include "work_completion.hpp"

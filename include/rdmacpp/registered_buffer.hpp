@@ -72,6 +72,7 @@ public:
         return {data_, size_};
     }
     std::byte* data() const noexcept { return data_; }
+    /// Its size in bytes.
     std::size_t size() const noexcept { return size_; }
 
     /// Its region.

@@ -35,9 +35,9 @@ enum class srq_type {
 
 /// What an SRQ of another type is asked for.
 struct srq_init_attr_ex {
-    srq_init_attr attr = {};
-    rdma::srq_type type = srq_type::basic;
-    xrcd_ref xrcd = {};     ///< Of an XRC one; none: librdmacm's for the device.
+    srq_init_attr attr = {};               ///< What any SRQ is asked for.
+    rdma::srq_type type = srq_type::basic; ///< Its type.
+    xrcd_ref xrcd = {};                    ///< Of an XRC one; none: librdmacm's for the device.
     cq_ref cq = {};         ///< Of an XRC one; none: librdmacm makes one, with a channel (cm_id::srq_cq).
     ibv_tm_cap tm_cap = {}; ///< For tag matching.
 };

@@ -16,10 +16,12 @@ namespace rdma::inline RDMACPP_ABI {
 /// is as good as for ever. A negative span counts as none.
 class timeout {
 public:
+    /// From any duration of the standard, without a word.
     template <class Rep, class Period>
     constexpr timeout(std::chrono::duration<Rep, Period> span) noexcept
         : milliseconds_(saturate(span)) {} // NOLINT: a span is one
 
+    /// The span; never negative.
     constexpr std::int64_t milliseconds() const noexcept { return milliseconds_; }
 
     /// For C functions that take an int.

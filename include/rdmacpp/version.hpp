@@ -7,8 +7,11 @@
 #error "rdmacpp: two versions in one translation unit; use one, or keep them in separate shared objects"
 #endif
 
+/// The parts of the version; all three are plain numbers.
 #define RDMACPP_VERSION_MAJOR 0
+/// See RDMACPP_VERSION_MAJOR.
 #define RDMACPP_VERSION_MINOR 1
+/// See RDMACPP_VERSION_MAJOR.
 #define RDMACPP_VERSION_PATCH 0
 
 /// The version as one number: major * 10000 + minor * 100 + patch.

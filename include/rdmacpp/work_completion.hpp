@@ -17,28 +17,31 @@ namespace rdma::inline RDMACPP_ABI {
 
 /// Whether a work request succeeded, or why not (ibv_wc_status).
 enum class wc_status {
-    success = IBV_WC_SUCCESS,
-    loc_len_err = IBV_WC_LOC_LEN_ERR,
-    loc_qp_op_err = IBV_WC_LOC_QP_OP_ERR,
+    success = IBV_WC_SUCCESS,             ///< It is done.
+    loc_len_err = IBV_WC_LOC_LEN_ERR,     ///< The message is longer than the receive, or than the device can.
+    loc_qp_op_err = IBV_WC_LOC_QP_OP_ERR, ///< The request makes no sense for this QP.
     loc_eec_op_err = IBV_WC_LOC_EEC_OP_ERR,
-    loc_prot_err = IBV_WC_LOC_PROT_ERR,
-    wr_flush_err = IBV_WC_WR_FLUSH_ERR, ///< The QP went into its error state first: the connection is over.
-    mw_bind_err = IBV_WC_MW_BIND_ERR,
-    bad_resp_err = IBV_WC_BAD_RESP_ERR,
-    loc_access_err = IBV_WC_LOC_ACCESS_ERR,
-    rem_inv_req_err = IBV_WC_REM_INV_REQ_ERR,
-    rem_access_err = IBV_WC_REM_ACCESS_ERR,
-    rem_op_err = IBV_WC_REM_OP_ERR,
-    retry_exc_err = IBV_WC_RETRY_EXC_ERR,
-    rnr_retry_exc_err = IBV_WC_RNR_RETRY_EXC_ERR,
+    loc_prot_err =
+        IBV_WC_LOC_PROT_ERR, ///< Local memory is not of a region that allows it: a wrong lkey, address or length.
+    wr_flush_err = IBV_WC_WR_FLUSH_ERR,     ///< The QP went into its error state first: the connection is over.
+    mw_bind_err = IBV_WC_MW_BIND_ERR,       ///< The window could not be bound.
+    bad_resp_err = IBV_WC_BAD_RESP_ERR,     ///< The peer answered nonsense.
+    loc_access_err = IBV_WC_LOC_ACCESS_ERR, ///< A peer wrote where this region does not allow it.
+    rem_inv_req_err =
+        IBV_WC_REM_INV_REQ_ERR, ///< The peer cannot do this: too long for its receive, or not allowed on its QP.
+    rem_access_err =
+        IBV_WC_REM_ACCESS_ERR,      ///< The peer's region does not allow it: a wrong rkey, address, length or access.
+    rem_op_err = IBV_WC_REM_OP_ERR, ///< The peer could not do it.
+    retry_exc_err = IBV_WC_RETRY_EXC_ERR,         ///< The peer does not answer: gone, or the network is.
+    rnr_retry_exc_err = IBV_WC_RNR_RETRY_EXC_ERR, ///< The peer has posted no receive, for too long.
     loc_rdd_viol_err = IBV_WC_LOC_RDD_VIOL_ERR,
     rem_inv_rd_req_err = IBV_WC_REM_INV_RD_REQ_ERR,
-    rem_abort_err = IBV_WC_REM_ABORT_ERR,
+    rem_abort_err = IBV_WC_REM_ABORT_ERR, ///< The peer has ended it.
     inv_eecn_err = IBV_WC_INV_EECN_ERR,
     inv_eec_state_err = IBV_WC_INV_EEC_STATE_ERR,
-    fatal_err = IBV_WC_FATAL_ERR,
-    resp_timeout_err = IBV_WC_RESP_TIMEOUT_ERR,
-    general_err = IBV_WC_GENERAL_ERR,
+    fatal_err = IBV_WC_FATAL_ERR,               ///< The device has failed.
+    resp_timeout_err = IBV_WC_RESP_TIMEOUT_ERR, ///< The answer did not come in time.
+    general_err = IBV_WC_GENERAL_ERR,           ///< Something else.
     tm_err = IBV_WC_TM_ERR,
     tm_rndv_incomplete = IBV_WC_TM_RNDV_INCOMPLETE,
 };
@@ -56,8 +59,8 @@ enum class wc_opcode {
     bind_mw = IBV_WC_BIND_MW,
     local_inv = IBV_WC_LOCAL_INV,
     tso = IBV_WC_TSO,
-    flush = 8,        // IBV_WC_FLUSH, of rdma-core 50
-    atomic_write = 9, // IBV_WC_ATOMIC_WRITE, of rdma-core 44
+    flush = 8,        ///< `IBV_WC_FLUSH`, of rdma-core 50.
+    atomic_write = 9, ///< `IBV_WC_ATOMIC_WRITE`, of rdma-core 44.
     recv = IBV_WC_RECV,
     recv_rdma_with_imm = IBV_WC_RECV_RDMA_WITH_IMM,
     tm_add = IBV_WC_TM_ADD,
@@ -66,13 +69,14 @@ enum class wc_opcode {
     tm_recv = IBV_WC_TM_RECV,
     tm_no_tag = IBV_WC_TM_NO_TAG,
     driver1 = IBV_WC_DRIVER1,
-    driver2 = IBV_WC_DRIVER1 + 1, // of rdma-core 39
-    driver3 = IBV_WC_DRIVER1 + 2,
+    driver2 = IBV_WC_DRIVER1 + 1, ///< `IBV_WC_DRIVER2`, of rdma-core 39.
+    driver3 = IBV_WC_DRIVER1 + 2, ///< `IBV_WC_DRIVER3`, likewise.
 };
 
 /// What is known of a work request that succeeded; only work_completion::success gives one.
 class completed {
 public:
+    /// Which operation it was.
     wc_opcode opcode() const noexcept { return static_cast<wc_opcode>(wc_->opcode); }
     /// How many bytes were received, or read. Meaningless for a send or a write.
     std::uint32_t byte_len() const noexcept { return wc_->byte_len; }
@@ -113,11 +117,16 @@ class work_completion {
 public:
     /// To be polled into: until then it holds nothing that means anything.
     work_completion() noexcept {} // NOLINT: zeroing an array of them would cost what C does not pay
+    /// A copy of one that C polled.
     explicit work_completion(ibv_wc const& wc) noexcept : wc_(wc) {}
 
+    /// What the request was numbered.
     std::uint64_t wr_id() const noexcept { return wc_.wr_id; }
+    /// Whether it succeeded, or why not.
     wc_status status() const noexcept { return static_cast<wc_status>(wc_.status); }
+    /// The number of the QP that it was posted to.
     std::uint32_t qp_num() const noexcept { return wc_.qp_num; }
+    /// The device's own code for a failure.
     std::uint32_t vendor_err() const noexcept { return wc_.vendor_err; }
 
     /// True if the request succeeded.

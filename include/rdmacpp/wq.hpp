@@ -17,8 +17,8 @@ namespace rdma::inline RDMACPP_ABI {
 
 /// What a work queue was granted.
 struct wq_cap {
-    std::uint32_t max_wr = 0;
-    std::uint32_t max_sge = 0;
+    std::uint32_t max_wr = 0;  ///< receives that may wait in it
+    std::uint32_t max_sge = 0; ///< pieces of memory for each
 };
 
 namespace detail {
@@ -33,7 +33,12 @@ struct wq_node : node_of<wq_node, ibv_wq> {
 } // namespace detail
 
 /// The state of a work queue (ibv_wq_state).
-enum class wq_state { reset = IBV_WQS_RESET, rdy = IBV_WQS_RDY, err = IBV_WQS_ERR, unknown = IBV_WQS_UNKNOWN };
+enum class wq_state {
+    reset = IBV_WQS_RESET,     ///< Takes nothing yet.
+    rdy = IBV_WQS_RDY,         ///< Takes receives.
+    err = IBV_WQS_ERR,         ///< Flushes what it was given.
+    unknown = IBV_WQS_UNKNOWN, ///< C could not say.
+};
 
 /// What a work queue is asked for (ibv_wq_init_attr). It is only read.
 struct wq_init_attr {

@@ -141,7 +141,7 @@ void atomics(device const& on) {
     std::errc const refused =
         qp.post_send(rdma::send_wr::fetch_add(before.sge(), counter.remote(), 2).signaled(), std::nothrow);
     if (on.iwarp && refused != std::errc{})
-        RDMACPP_SKIP("ibv_post_send refuses an atomic operation");
+        RDMACPP_SKIP("ibv_post_send refuses an atomic operation, which iWARP has not");
     REQUIRE(refused == std::errc{});
     done(ends.client.send_cq(), rdma::wc_opcode::fetch_add);
     CHECK(value(ends.local) == 40);

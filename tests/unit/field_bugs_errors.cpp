@@ -286,22 +286,6 @@ TEST_CASE("A22 an address without an RDMA device is an error, now or with the ev
 
 namespace {
 
-/// The soft limit of locked memory, put back at the end.
-struct locked_memory_limit {
-    rlimit before{};
-    bool set = false;
-
-    explicit locked_memory_limit(rlim_t bytes) {
-        REQUIRE(::getrlimit(RLIMIT_MEMLOCK, &before) == 0);
-        rlimit changed = before;
-        changed.rlim_cur = bytes;
-        set = ::setrlimit(RLIMIT_MEMLOCK, &changed) == 0;
-    }
-    locked_memory_limit(locked_memory_limit const&) = delete;
-    locked_memory_limit& operator=(locked_memory_limit const&) = delete;
-    ~locked_memory_limit() { ::setrlimit(RLIMIT_MEMLOCK, &before); }
-};
-
 /// What is said when this fails for lack of memory.
 template <class F>
 std::string out_of_memory(char const* function, F&& f) {

@@ -35,6 +35,20 @@ inline rdma::work_completion only(rdma::cq_ref cq) {
     return all[0];
 }
 
+/// The least that C makes a flow of, and an address handle.
+inline ibv_flow_attr any_flow() {
+    ibv_flow_attr attr{};
+    attr.size = sizeof attr;
+    attr.port = 1;
+    return attr;
+}
+inline ibv_ah_attr any_peer() {
+    ibv_ah_attr attr{};
+    attr.port_num = 1;
+    attr.is_global = 1;
+    return attr;
+}
+
 inline constexpr rdma::access every_access = rdma::access::local_write | rdma::access::remote_write |
                                              rdma::access::remote_read | rdma::access::remote_atomic |
                                              rdma::access::mw_bind;

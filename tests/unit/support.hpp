@@ -18,6 +18,8 @@
 #include <utility>
 #include <vector>
 
+#include <sys/resource.h>
+
 namespace unit {
 
 using namespace std::chrono_literals;
@@ -93,7 +95,22 @@ private:
     bool messy_ = false;
 };
 
-/// Every call of C so far; comparing two of these numbers shows that nothing was called in between.
+/// The soft limit of locked memory, put back at the end.
+struct locked_memory_limit {
+    rlimit before{};
+    bool set = false;
+
+    explicit locked_memory_limit(rlim_t bytes) {
+        REQUIRE(::getrlimit(RLIMIT_MEMLOCK, &before) == 0);
+        rlimit changed = before;
+        changed.rlim_cur = bytes;
+        set = ::setrlimit(RLIMIT_MEMLOCK, &changed) == 0;
+    }
+    locked_memory_limit(locked_memory_limit const&) = delete;
+    locked_memory_limit& operator=(locked_memory_limit const&) = delete;
+    ~locked_memory_limit() { ::setrlimit(RLIMIT_MEMLOCK, &before); }
+};
+
 /// The next asynchronous event of a device, if there is one.
 inline rdma::async_event async_event_of(rdma::context_ref device) {
     auto event = device.async_channel().try_get();
@@ -104,6 +121,7 @@ inline rdma::async_event async_event_of(rdma::context_ref device, std::error_cod
     return event ? std::move(*event) : rdma::async_event();
 }
 
+/// Every call of C so far; comparing two of these numbers shows that nothing was called in between.
 inline std::size_t calls_made() { return fake::calls().size(); }
 
 /// The places in the log of a function's calls.

@@ -150,6 +150,20 @@ TEST_CASE("sync_id: what cannot be taken over") {
     CHECK(thrown([&] { rdma::sync_id const id(rdma::adopt, child.native_handle()); }) == rdma::errc::already_owned);
 }
 
+TEST_CASE("sync_id: its channel has the address of one that C destroyed after it was released") {
+    world w;
+    fake::set_reuse_addresses(true);
+    rdma::event_channel channel;
+    rdma::cm_id asynchronous = make_id(channel);
+    rdma_cm_id* const released = asynchronous.release();
+    rdma_event_channel* const place = channel.release();
+    CHECK(::rdma_destroy_id(released) == 0);
+    ::rdma_destroy_event_channel(place);
+    rdma_cm_id* const raw = make_ep(look_up(false));
+    REQUIRE(raw->channel == place);
+    CHECK(rdma::sync_id(rdma::adopt, raw));
+}
+
 TEST_CASE("sync_id: released to C, and taken over again") {
     world w;
     rdma::sync_id id(rdma::adopt, make_ep(look_up(false)));

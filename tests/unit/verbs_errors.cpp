@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Every wrapped call of librdmacm and libibverbs, made to fail: one list, and what must hold of each of them.
 #include "error_table.hpp"
+#include "loopback.hpp"
 
 #include <array>
 #include <cstdint>
@@ -32,20 +33,6 @@ rdma::sync_id make_sync_listener() {
     rdma::sync_id listener(rdma::adopt, raw);
     listener.listen();
     return listener;
-}
-
-ibv_flow_attr any_flow() {
-    ibv_flow_attr attr{};
-    attr.size = sizeof attr;
-    attr.port = 1;
-    return attr;
-}
-
-ibv_ah_attr any_peer() {
-    ibv_ah_attr attr{};
-    attr.port_num = 1;
-    attr.is_global = 1;
-    return attr;
 }
 
 /// What a flow action is made of.

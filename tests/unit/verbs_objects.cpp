@@ -54,20 +54,6 @@ struct rule {
 static_assert(sizeof(rule) == sizeof(ibv_flow_attr) + sizeof(ibv_flow_spec_eth) + sizeof(ibv_flow_spec_action_tag) +
                                   sizeof(ibv_flow_spec_action_handle) + sizeof(ibv_flow_spec_counter_action));
 
-ibv_flow_attr any_flow() {
-    ibv_flow_attr attr{};
-    attr.size = sizeof attr;
-    attr.port = 1;
-    return attr;
-}
-
-ibv_ah_attr any_peer() {
-    ibv_ah_attr attr{};
-    attr.port_num = 1;
-    attr.is_global = 1;
-    return attr;
-}
-
 std::error_code of(int code) { return {code, std::system_category()}; }
 
 ibv_gid group_gid() {

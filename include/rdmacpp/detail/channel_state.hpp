@@ -13,6 +13,7 @@
 #include "id_record.hpp"
 #include "join_record.hpp"
 #include "mutex.hpp"
+#include "newer.hpp"
 #include "removal.hpp"
 #include "wait_room.hpp"
 
@@ -55,6 +56,7 @@ struct channel_state {
     void close() noexcept;
     rdma_event_channel* release() noexcept;
     channel_stats stats() noexcept;
+    bool is_forgotten() noexcept;
 
     // ---- ids
     id_record* create_id(rdma_port_space ps, void* context, std::error_code& ec) noexcept;
@@ -185,6 +187,9 @@ inline void channel_state::forget_stale(rdma_event_channel const* channel) noexc
     }
     stale->end();
 }
+
+/// It was released to C, with all that is on it: C may have destroyed it since, and its address be another's.
+inline bool channel_state::is_forgotten() noexcept { return !owned.load(order::acquire) && is_all_of_c(); }
 
 /// Nothing but ids and events that were released to C, and never came back.
 inline bool channel_state::is_all_of_c() noexcept {
@@ -628,7 +633,7 @@ inline join_record* channel_state::find_join(id_record const& id, rdma_cm_event 
 /// One group at most once: librdmacm finds it by its address alone.
 inline join_record* channel_state::join(id_record& id, address const& group, int flag, void* context,
                                         std::error_code& ec) noexcept {
-    bool const send_only = flag == RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER;
+    bool const send_only = flag == 1; // RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER
     auto* const join = new (std::nothrow) join_record(id, group, context, send_only);
     if (!join) {
         ec = system_error_code(ENOMEM);
@@ -640,12 +645,10 @@ inline join_record* channel_state::join(id_record& id, address const& group, int
             if (other->group == group)
                 ec = errc::already_joined;
         auto* const to = const_cast<sockaddr*>(join->group.native_handle()); // C only reads it
-        if (!ec && flag != plain_join) {
-            rdma_cm_join_mc_attr_ex attr{RDMA_CM_JOIN_MC_ATTR_ADDRESS | RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS,
-                                         static_cast<std::uint32_t>(flag), to};
-            ec = check_errno(::rdma_join_multicast_ex(id.raw, &attr, join));
-        } else if (!ec)
-            ec = check_errno(::rdma_join_multicast(id.raw, to, join));
+        if (!ec)
+            ec =
+                check_errno(flag == plain_join ? ::rdma_join_multicast(id.raw, to, join)
+                                               : join_multicast_ex(id.raw, to, static_cast<std::uint32_t>(flag), join));
         if (!ec) {
             join->next = id.joins;
             id.joins = join;
@@ -878,15 +881,10 @@ inline bool channel_state::try_get(held_event& event, wait_options options, std:
                 return true;
             }
             rdma_cm_event* raw_event = nullptr;
-            if (::rdma_get_cm_event(raw, &raw_event) != 0) {
-                int const reason = errno;
-                if (reason == EINTR && !options.interruptible)
-                    continue;
-                if (reason == EAGAIN || reason == EWOULDBLOCK)
-                    return false;
-                ec = system_error_code(reason);
+            if (!gave([&]() noexcept { return ::rdma_get_cm_event(raw, &raw_event); }, options, ec))
+                return false;
+            if (ec)
                 return true;
-            }
             if (take_in(raw_event, event, story) == fate::delivered)
                 return true;
         }

@@ -8,10 +8,10 @@
 #include "../any_stop_token.hpp"
 #include "../timeout.hpp"
 
-#include <csignal>
 #include <ctime>
 #include <system_error>
 
+#include <aio.h> // POSIX has sigevent here, too; <signal.h> costs every includer ten times as much
 #include <sys/syscall.h>
 #include <unistd.h>
 

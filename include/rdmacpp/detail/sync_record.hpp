@@ -75,7 +75,8 @@ inline sync_record* sync_record::adopt(rdma_cm_id* id, std::error_code& ec) noex
     {
         channel_registry& registry = channel_registry::get();
         lock_guard const lock(registry.mutex);
-        if (registry.channels.find(id->channel))
+        channel_state* const known = registry.channels.find(id->channel);
+        if (known && !known->is_forgotten())
             ec = errc::wrong_channel; // an asynchronous one
     }
     auto* const record = ec ? nullptr : new (std::nothrow) sync_record;

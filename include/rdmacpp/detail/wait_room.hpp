@@ -151,6 +151,22 @@ private:
     detail::atomic<bool> closed_{false};
 };
 
+/// One get of C's, from a descriptor that does not block. @return whether it gave something, or failed with `ec`;
+/// false: there is nothing now
+template <class Get>
+bool gave(Get get, wait_options options, std::error_code& ec) noexcept {
+    while (get() != 0) {
+        int const reason = errno;
+        if (reason == EINTR && !options.interruptible)
+            continue;
+        if (reason == EAGAIN || reason == EWOULDBLOCK)
+            return false;
+        ec = system_error_code(reason);
+        return true;
+    }
+    return true;
+}
+
 /// The one loop behind every get: try, then wait, then try again. `attempt` returns true when it got something or
 /// failed.
 template <class Attempt>

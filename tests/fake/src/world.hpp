@@ -103,7 +103,7 @@ private:
     std::unordered_map<void const*, T*> live_;
 };
 
-/// Memory of ids, QPs and CQs: malloc's, or from a last-in first-out pool (set_reuse_addresses).
+/// Memory of channels, ids, QPs and CQs: malloc's, or from a last-in first-out pool (set_reuse_addresses).
 struct pooled {
     static void* operator new(std::size_t size);
     static void operator delete(void* memory, std::size_t size) noexcept;
@@ -415,7 +415,7 @@ struct pending {
     group* mc = nullptr;
 };
 
-struct channel : rdma_event_channel {
+struct channel : rdma_event_channel, pooled {
     channel() : rdma_event_channel{} {}
     mailbox<pending> events;
 };

@@ -3,6 +3,9 @@
 // Ids, events, addresses: the rules of rdma_get_cm_event and of what waits for acks.
 #include "support.hpp"
 
+#include <algorithm>
+#include <vector>
+
 using namespace selftest;
 
 TEST_CASE("an id waits for the acks of its own events, and no longer")
@@ -513,6 +516,23 @@ TEST_CASE("addresses of dead ids are handed out again at once, if wished")
     CHECK(second->verbs == nullptr);
     drop(second);
     rdma_destroy_event_channel(channel);
+    auto* const again = rdma_create_event_channel();
+    CHECK(again == channel);
+    rdma_destroy_event_channel(again);
+}
+
+TEST_CASE("the address of a channel that was left behind is never handed out again")
+{
+    fake::reset();
+    std::vector<rdma_event_channel const*> left;
+    for (int i = 0; i != 100; ++i) left.push_back(rdma_create_event_channel());
+    fake::reset();
+    std::vector<rdma_event_channel*> fresh;
+    for (int i = 0; i != 100; ++i) {
+        fresh.push_back(rdma_create_event_channel());
+        CHECK(std::find(left.begin(), left.end(), fresh.back()) == left.end());
+    }
+    for (auto* const channel : fresh) rdma_destroy_event_channel(channel);
 }
 
 TEST_CASE("a dead id is recognised")
