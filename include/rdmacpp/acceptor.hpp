@@ -4,7 +4,7 @@
 #pragma once
 
 #include "config.hpp"
-#if __cplusplus >= 202002L // below, config.hpp says what to do
+#if __cplusplus >= 202002L && !defined(RDMACPP_TWO_VERSIONS) // otherwise config.hpp says what to do
 
 #include "connect.hpp"
 #include "detail/contract.hpp"
@@ -314,7 +314,7 @@ private:
 
 /// How to listen.
 struct acceptor_options {
-    rdma::port_space port_space = rdma::port_space::tcp; ///< Of the listener.
+    ::rdma::port_space port_space = ::rdma::port_space::tcp; ///< Of the listener.
     int backlog = 0;         ///< How many requests may queue; 0: as many as the system allows.
     bool reuse_addr = false; ///< See cm_id::set_reuse_addr.
     bool af_only = false;    ///< See cm_id::set_af_only.

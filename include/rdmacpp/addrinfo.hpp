@@ -4,7 +4,7 @@
 #pragma once
 
 #include "config.hpp"
-#if __cplusplus >= 202002L // below, config.hpp says what to do
+#if __cplusplus >= 202002L && !defined(RDMACPP_TWO_VERSIONS) // otherwise config.hpp says what to do
 
 #include "address.hpp"
 #include "adopt.hpp"
@@ -70,10 +70,10 @@ struct addrinfo_hints {
     bool no_route = false;          ///< No route is asked for, only addresses (RAI_NOROUTE).
     sa_family_t family = AF_UNSPEC; ///< Only this family: AF_INET, AF_INET6, AF_IB (RAI_FAMILY).
     int flags = 0;                  ///< Other flags of RAI_*, such as RAI_DNS and RAI_SA of rdma-core 60.
-    rdma::port_space port_space = rdma::port_space::tcp; ///< Only this service.
-    rdma::qp_type qp_type = rdma::qp_type::rc;           ///< Only this type of QP.
-    address src_addr = {};                               ///< The local address to use, or none.
-    address dst_addr = {};                               ///< The peer's address, when no node is given.
+    ::rdma::port_space port_space = ::rdma::port_space::tcp; ///< Only this service.
+    ::rdma::qp_type qp_type = ::rdma::qp_type::rc;           ///< Only this type of QP.
+    address src_addr = {};                                   ///< The local address to use, or none.
+    address dst_addr = {};                                   ///< The peer's address, when no node is given.
 };
 
 /// A view of one result; it belongs to the addrinfo, and must not outlive it.
@@ -89,8 +89,8 @@ public:
     /// The flags of RAI_*, the address family, the type of QP and the port space that it is for.
     int flags() const noexcept { return raw().ai_flags; }
     sa_family_t family() const noexcept { return static_cast<sa_family_t>(raw().ai_family); }
-    rdma::qp_type qp_type() const noexcept { return static_cast<rdma::qp_type>(raw().ai_qp_type); }
-    rdma::port_space port_space() const noexcept { return static_cast<rdma::port_space>(raw().ai_port_space); }
+    ::rdma::qp_type qp_type() const noexcept { return static_cast<::rdma::qp_type>(raw().ai_qp_type); }
+    ::rdma::port_space port_space() const noexcept { return static_cast<::rdma::port_space>(raw().ai_port_space); }
     /// Where to bind; empty if the system may choose.
     address src_addr() const noexcept { return raw().ai_src_len ? address(raw().ai_src_addr) : address(); }
     /// Where to connect to; empty for a listener.

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "config.hpp"
-#if __cplusplus >= 202002L // below, config.hpp says what to do
+#if __cplusplus >= 202002L && !defined(RDMACPP_TWO_VERSIONS) // otherwise config.hpp says what to do
 
 #include "cm_event.hpp"
 #include "pd.hpp"
@@ -106,6 +106,6 @@ static_assert(!detail::makes<ah, ah_ref> && !detail::makes<ah, ibv_ah*>);
 } // namespace rdma::inline RDMACPP_ABI
 
 template <>
-struct std::hash<rdma::ah_ref> : rdma::detail::ref_hash<rdma::ah_ref> {};
+struct std::hash<::rdma::ah_ref> : ::rdma::RDMACPP_ABI::detail::ref_hash<::rdma::ah_ref> {};
 
 #endif

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "config.hpp"
-#if __cplusplus >= 202002L // below, config.hpp says what to do
+#if __cplusplus >= 202002L && !defined(RDMACPP_TWO_VERSIONS) // otherwise config.hpp says what to do
 
 #include "async_event.hpp"
 #include "context.hpp"
@@ -38,7 +38,7 @@ public:
 
 private:
     friend class context_ref;
-    friend class rdma::context;
+    friend class ::rdma::context;
     friend class event_source<async_channel, async_event, true>;
 
     explicit async_channel(detail::context_node* node) noexcept : node_(node) {
@@ -73,9 +73,9 @@ private:
 static_assert(std::is_trivially_copyable_v<async_channel> && sizeof(async_channel) == sizeof(void*));
 
 inline async_channel context_ref::async_channel() const noexcept {
-    return rdma::async_channel(rdma::async_channel::node_of(raw_));
+    return ::rdma::async_channel(::rdma::async_channel::node_of(raw_));
 }
-inline async_channel context::async_channel() const& noexcept { return rdma::async_channel(node_); }
+inline async_channel context::async_channel() const& noexcept { return ::rdma::async_channel(node_); }
 
 } // namespace rdma::inline RDMACPP_ABI
 

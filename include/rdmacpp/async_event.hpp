@@ -4,7 +4,7 @@
 #pragma once
 
 #include "config.hpp"
-#if __cplusplus >= 202002L // below, config.hpp says what to do
+#if __cplusplus >= 202002L && !defined(RDMACPP_TWO_VERSIONS) // otherwise config.hpp says what to do
 
 #include "adopt.hpp"
 #include "context.hpp"
@@ -135,7 +135,7 @@ public:
     /// What happened.
     async_event_type type() const noexcept { return static_cast<async_event_type>(raw_.event_type); }
     /// What it is about; none if this is no event.
-    async_event_kind kind() const noexcept { return held_ ? rdma::kind(type()) : async_event_kind::none; }
+    async_event_kind kind() const noexcept { return held_ ? ::rdma::kind(type()) : async_event_kind::none; }
 
     /// The object that it is about, valid as long as the event is held; empty if it is about something else.
     qp_ref qp() const noexcept { return kind() == async_event_kind::qp ? qp_ref(raw_.element.qp) : qp_ref(); }
@@ -195,7 +195,7 @@ private:
 
     /// The C object whose destroy waits for the ack; null for events of ports and devices.
     void const* element() const noexcept {
-        switch (rdma::kind(type())) {
+        switch (::rdma::kind(type())) {
         case async_event_kind::qp: return raw_.element.qp;
         case async_event_kind::cq: return raw_.element.cq;
         case async_event_kind::srq: return raw_.element.srq;

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "config.hpp"
-#if __cplusplus >= 202002L // below, config.hpp says what to do
+#if __cplusplus >= 202002L && !defined(RDMACPP_TWO_VERSIONS) // otherwise config.hpp says what to do
 
 #include "address.hpp"
 #include "adopt.hpp"
@@ -132,7 +132,7 @@ public:
     std::span<Byte const> private_data() const&& = delete;
 
     /// A copy of the private data, which outlives the event.
-    rdma::private_data copy_private_data() const noexcept { return rdma::private_data(bytes(), size()); }
+    ::rdma::private_data copy_private_data() const noexcept { return ::rdma::private_data(bytes(), size()); }
 
     /// The private data as a `T`, if there are at least that many bytes: senders' padding is ignored.
     template <class T>

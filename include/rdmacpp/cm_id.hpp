@@ -4,7 +4,7 @@
 #pragma once
 
 #include "config.hpp"
-#if __cplusplus >= 202002L // below, config.hpp says what to do
+#if __cplusplus >= 202002L && !defined(RDMACPP_TWO_VERSIONS) // otherwise config.hpp says what to do
 
 #include "ack_timeout.hpp"
 #include "addrinfo.hpp"
@@ -63,7 +63,7 @@ public:
     /// @param ps the port space: tcp for connections, udp for datagrams
     /// @param user_context kept in `id->context`
     /// @throws rdma::error errc::empty_handle for an empty channel
-    cm_id(event_channel_ref channel, rdma::port_space ps, void* user_context = nullptr) {
+    cm_id(event_channel_ref channel, ::rdma::port_space ps, void* user_context = nullptr) {
         std::error_code ec;
         *this = cm_id(channel, ps, user_context, ec);
         if (ec)
@@ -73,7 +73,7 @@ public:
     /// then rdma_migrate_id onto the channel), bound to a local address.
     /// @param local where to bind; empty: any IPv4 address, on a port of the system's choice
     /// @throws rdma::error errc::empty_handle for an empty channel; the errno of rdma_create_ep
-    cm_id(event_channel_ref channel, rdma::port_space ps, rdma::qp_type type, address const& local = {}) {
+    cm_id(event_channel_ref channel, ::rdma::port_space ps, ::rdma::qp_type type, address const& local = {}) {
         std::error_code ec;
         if (char const* const function = create_ep(channel, ps, type, local, ec); ec)
             detail::throw_error(ec, function, {to_string(local)});
@@ -89,10 +89,10 @@ public:
     }
 #endif
     /// The twins of the constructors: empty on failure.
-    cm_id(event_channel_ref channel, rdma::port_space ps, std::error_code& ec) noexcept
+    cm_id(event_channel_ref channel, ::rdma::port_space ps, std::error_code& ec) noexcept
         : cm_id(channel, ps, nullptr, ec) {}
-    cm_id(event_channel_ref channel, rdma::port_space ps, void* user_context, std::error_code& ec) noexcept;
-    cm_id(event_channel_ref channel, rdma::port_space ps, rdma::qp_type type, address const& local,
+    cm_id(event_channel_ref channel, ::rdma::port_space ps, void* user_context, std::error_code& ec) noexcept;
+    cm_id(event_channel_ref channel, ::rdma::port_space ps, ::rdma::qp_type type, address const& local,
           std::error_code& ec) noexcept;
     cm_id(adopt_t, event_channel_ref channel, rdma_cm_id* raw, std::error_code& ec) noexcept;
 
@@ -612,7 +612,7 @@ private:
     bool ready_for_srq(detail::id_srq_nodes const& nodes, std::error_code& ec) const noexcept;
     void destroy_leftovers() noexcept;
     membership join(address const& group, int flag, void* user_context, std::error_code& ec) noexcept;
-    char const* create_ep(event_channel_ref channel, rdma::port_space ps, rdma::qp_type type, address const& local,
+    char const* create_ep(event_channel_ref channel, ::rdma::port_space ps, ::rdma::qp_type type, address const& local,
                           std::error_code& ec) noexcept;
     static ibv_cq* cq_of_srq(rdma_cm_id const& id) noexcept;
 
@@ -637,7 +637,8 @@ static_assert(sizeof(cm_id) <= 3 * sizeof(void*));
 
 // ---- Implementation ------------------------------------------------------------------------------------------------
 
-inline cm_id::cm_id(event_channel_ref channel, rdma::port_space ps, void* user_context, std::error_code& ec) noexcept {
+inline cm_id::cm_id(event_channel_ref channel, ::rdma::port_space ps, void* user_context,
+                    std::error_code& ec) noexcept {
     if (!channel) {
         ec = errc::empty_handle;
         return;
@@ -650,13 +651,13 @@ inline cm_id::cm_id(event_channel_ref channel, rdma::port_space ps, void* user_c
     state->unref(); // the record keeps it
 }
 
-inline cm_id::cm_id(event_channel_ref channel, rdma::port_space ps, rdma::qp_type type, address const& local,
+inline cm_id::cm_id(event_channel_ref channel, ::rdma::port_space ps, ::rdma::qp_type type, address const& local,
                     std::error_code& ec) noexcept {
     create_ep(channel, ps, type, local, ec);
 }
 
 /// @return the last C function that was called
-inline char const* cm_id::create_ep(event_channel_ref channel, rdma::port_space ps, rdma::qp_type type,
+inline char const* cm_id::create_ep(event_channel_ref channel, ::rdma::port_space ps, ::rdma::qp_type type,
                                     address const& local, std::error_code& ec) noexcept {
     if (!channel) {
         ec = errc::empty_handle;

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "config.hpp"
-#if __cplusplus >= 202002L // below, config.hpp says what to do
+#if __cplusplus >= 202002L && !defined(RDMACPP_TWO_VERSIONS) // otherwise config.hpp says what to do
 
 #include "address.hpp"
 #include "detail/c_api.hpp"
@@ -56,13 +56,13 @@ public:
     int num_paths() const noexcept { return raw_ ? raw_->route.num_paths : 0; }
 
     /// The type of its QP, which follows from the port space.
-    rdma::qp_type qp_type() const noexcept {
-        return raw_ ? static_cast<rdma::qp_type>(raw_->qp_type) : rdma::qp_type::rc;
+    ::rdma::qp_type qp_type() const noexcept {
+        return raw_ ? static_cast<::rdma::qp_type>(raw_->qp_type) : ::rdma::qp_type::rc;
     }
 
     /// The port space it was made in.
-    rdma::port_space port_space() const noexcept {
-        return raw_ ? static_cast<rdma::port_space>(raw_->ps) : rdma::port_space::tcp;
+    ::rdma::port_space port_space() const noexcept {
+        return raw_ ? static_cast<::rdma::port_space>(raw_->ps) : ::rdma::port_space::tcp;
     }
 
     /// The device's port in use; 0 before a device is bound.
@@ -104,8 +104,8 @@ inline std::string to_string(cm_id_ref id) {
 } // namespace rdma::inline RDMACPP_ABI
 
 template <>
-struct std::hash<rdma::cm_id_ref> {
-    std::size_t operator()(rdma::cm_id_ref id) const noexcept { return std::hash<void*>()(id.native_handle()); }
+struct std::hash<::rdma::cm_id_ref> {
+    std::size_t operator()(::rdma::cm_id_ref id) const noexcept { return std::hash<void*>()(id.native_handle()); }
 };
 
 #endif

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "config.hpp"
-#if __cplusplus >= 202002L // below, config.hpp says what to do
+#if __cplusplus >= 202002L && !defined(RDMACPP_TWO_VERSIONS) // otherwise config.hpp says what to do
 
 #include "context.hpp"
 #include "cq_event.hpp"
@@ -102,6 +102,6 @@ static_assert(!detail::makes<comp_channel, comp_channel_ref> && !detail::makes<c
 } // namespace rdma::inline RDMACPP_ABI
 
 template <>
-struct std::hash<rdma::comp_channel_ref> : rdma::detail::ref_hash<rdma::comp_channel_ref> {};
+struct std::hash<::rdma::comp_channel_ref> : ::rdma::RDMACPP_ABI::detail::ref_hash<::rdma::comp_channel_ref> {};
 
 #endif

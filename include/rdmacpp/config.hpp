@@ -8,6 +8,7 @@
 #else
 
 #include "version.hpp"
+#ifndef RDMACPP_TWO_VERSIONS // otherwise version.hpp says what to do
 
 /// @def RDMACPP_ASSERT
 /// Checks the preconditions of the data path (post, poll, arm on an empty handle). Define it before
@@ -31,4 +32,5 @@
 /// -fvisibility=hidden.
 #define RDMACPP_EXPORT __attribute__((visibility("default")))
 
+#endif
 #endif

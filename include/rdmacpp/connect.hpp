@@ -4,7 +4,7 @@
 #pragma once
 
 #include "config.hpp"
-#if __cplusplus >= 202002L // below, config.hpp says what to do
+#if __cplusplus >= 202002L && !defined(RDMACPP_TWO_VERSIONS) // otherwise config.hpp says what to do
 
 #include "cm_id.hpp"
 #include "detail/await.hpp"
@@ -93,10 +93,10 @@ struct connect_options {
     timeout limit = std::chrono::seconds(10); ///< For all steps together.
     any_stop_token stop = {};                 ///< A std::stop_token, where there is one: ends the call at once.
     address local = {};                       ///< The local address to use; none: the system chooses.
-    rdma::port_space port_space = rdma::port_space::tcp; ///< Of the id.
-    qp_init_attr qp = {};                                ///< Of the QP; its CQs, if none are given, are the id's own.
-    pd_ref pd = {};                                      ///< Of the QP; none: the id's default one.
-    conn_param param = {};                               ///< With the private data.
+    ::rdma::port_space port_space = ::rdma::port_space::tcp; ///< Of the id.
+    qp_init_attr qp = {};  ///< Of the QP; its CQs, if none are given, are the id's own.
+    pd_ref pd = {};        ///< Of the QP; none: the id's default one.
+    conn_param param = {}; ///< With the private data.
     /// On iWARP rdma_connect to a host that does not answer blocks inside the call, which only a signal ends: this one
     /// is sent to the calling thread then, by a timer. The program has a handler for it, which may be empty, installed
     /// without SA_RESTART. 0: none is sent, and the call may take much longer than the limit there.

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "config.hpp"
-#if __cplusplus >= 202002L // below, config.hpp says what to do
+#if __cplusplus >= 202002L && !defined(RDMACPP_TWO_VERSIONS) // otherwise config.hpp says what to do
 
 #include "detail/check.hpp"
 #include "device.hpp"
@@ -198,7 +198,7 @@ public:
     using verbs_ref::verbs_ref;
 
     /// The asynchronous events of the device (in async_channel.hpp).
-    rdma::async_channel async_channel() const noexcept;
+    ::rdma::async_channel async_channel() const noexcept;
 };
 
 /// An owned context: a device that this program opened (ibv_open_device). What is made on it keeps it open.
@@ -252,8 +252,8 @@ public:
     }
 
     /// The asynchronous events of the device (in async_channel.hpp).
-    rdma::async_channel async_channel() const& noexcept;
-    rdma::async_channel async_channel() const&& = delete;
+    ::rdma::async_channel async_channel() const& noexcept;
+    ::rdma::async_channel async_channel() const&& = delete;
 };
 
 static_assert(std::is_trivially_copyable_v<context_ref> && sizeof(context_ref) == 2 * sizeof(void*));
@@ -263,6 +263,6 @@ static_assert(!detail::makes<context, context_ref> && !detail::makes<context, ib
 } // namespace rdma::inline RDMACPP_ABI
 
 template <>
-struct std::hash<rdma::context_ref> : rdma::detail::ref_hash<rdma::context_ref> {};
+struct std::hash<::rdma::context_ref> : ::rdma::RDMACPP_ABI::detail::ref_hash<::rdma::context_ref> {};
 
 #endif

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "config.hpp"
-#if __cplusplus >= 202002L // below, config.hpp says what to do
+#if __cplusplus >= 202002L && !defined(RDMACPP_TWO_VERSIONS) // otherwise config.hpp says what to do
 
 #include "context.hpp"
 
@@ -85,6 +85,6 @@ static_assert(!detail::makes<counters, counters_ref> && !detail::makes<counters,
 } // namespace rdma::inline RDMACPP_ABI
 
 template <>
-struct std::hash<rdma::counters_ref> : rdma::detail::ref_hash<rdma::counters_ref> {};
+struct std::hash<::rdma::counters_ref> : ::rdma::RDMACPP_ABI::detail::ref_hash<::rdma::counters_ref> {};
 
 #endif

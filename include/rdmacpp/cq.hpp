@@ -4,7 +4,7 @@
 #pragma once
 
 #include "config.hpp"
-#if __cplusplus >= 202002L // below, config.hpp says what to do
+#if __cplusplus >= 202002L && !defined(RDMACPP_TWO_VERSIONS) // otherwise config.hpp says what to do
 
 #include "comp_channel.hpp"
 #include "context.hpp"
@@ -387,6 +387,6 @@ static_assert(!detail::makes<cq, cq_ref> && !detail::makes<cq, ibv_cq*>);
 } // namespace rdma::inline RDMACPP_ABI
 
 template <>
-struct std::hash<rdma::cq_ref> : rdma::detail::ref_hash<rdma::cq_ref> {};
+struct std::hash<::rdma::cq_ref> : ::rdma::RDMACPP_ABI::detail::ref_hash<::rdma::cq_ref> {};
 
 #endif

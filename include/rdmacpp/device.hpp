@@ -4,7 +4,7 @@
 #pragma once
 
 #include "config.hpp"
-#if __cplusplus >= 202002L // below, config.hpp says what to do
+#if __cplusplus >= 202002L && !defined(RDMACPP_TWO_VERSIONS) // otherwise config.hpp says what to do
 
 #include "detail/contract.hpp"
 #include "verbs_list.hpp"
@@ -53,13 +53,13 @@ public:
     /// Its GUID in network byte order (ibv_get_device_guid).
     std::uint64_t guid() const noexcept { return raw_ ? ::ibv_get_device_guid(raw_) : 0; }
     /// What kind of device it is.
-    rdma::node_type node_type() const noexcept {
-        return raw_ ? static_cast<rdma::node_type>(raw_->node_type) : rdma::node_type::unknown;
+    ::rdma::node_type node_type() const noexcept {
+        return raw_ ? static_cast<::rdma::node_type>(raw_->node_type) : ::rdma::node_type::unknown;
     }
     /// The transport: on iwarp the connecting side must send first, and the sink of an RDMA read needs remote write
     /// access.
-    rdma::transport_type transport() const noexcept {
-        return raw_ ? static_cast<rdma::transport_type>(raw_->transport_type) : rdma::transport_type::unknown;
+    ::rdma::transport_type transport() const noexcept {
+        return raw_ ? static_cast<::rdma::transport_type>(raw_->transport_type) : ::rdma::transport_type::unknown;
     }
 };
 
@@ -112,6 +112,6 @@ static_assert(detail::move_only<device_list>);
 } // namespace rdma::inline RDMACPP_ABI
 
 template <>
-struct std::hash<rdma::device_ref> : rdma::detail::ref_hash<rdma::device_ref> {};
+struct std::hash<::rdma::device_ref> : ::rdma::RDMACPP_ABI::detail::ref_hash<::rdma::device_ref> {};
 
 #endif

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "config.hpp"
-#if __cplusplus >= 202002L // below, config.hpp says what to do
+#if __cplusplus >= 202002L && !defined(RDMACPP_TWO_VERSIONS) // otherwise config.hpp says what to do
 
 #include "detail/newer.hpp"
 #include "mr.hpp"
@@ -148,6 +148,6 @@ static_assert(!detail::makes<dm, dm_ref> && !detail::makes<dm, ibv_dm*>);
 } // namespace rdma::inline RDMACPP_ABI
 
 template <>
-struct std::hash<rdma::dm_ref> : rdma::detail::ref_hash<rdma::dm_ref> {};
+struct std::hash<::rdma::dm_ref> : ::rdma::RDMACPP_ABI::detail::ref_hash<::rdma::dm_ref> {};
 
 #endif

@@ -6,7 +6,7 @@
 #pragma once
 
 #include "config.hpp"
-#if __cplusplus >= 202002L // below, config.hpp says what to do
+#if __cplusplus >= 202002L && !defined(RDMACPP_TWO_VERSIONS) // otherwise config.hpp says what to do
 
 #include <cerrno>
 #include <initializer_list>
@@ -226,11 +226,11 @@ inline std::error_condition make_error_condition(condition c) noexcept {
 } // namespace rdma::inline RDMACPP_ABI
 
 template <>
-struct std::is_error_code_enum<rdma::errc> : std::true_type {};
+struct std::is_error_code_enum<::rdma::errc> : std::true_type {};
 template <>
-struct std::is_error_code_enum<rdma::reject_reason> : std::true_type {};
+struct std::is_error_code_enum<::rdma::reject_reason> : std::true_type {};
 template <>
-struct std::is_error_condition_enum<rdma::condition> : std::true_type {};
+struct std::is_error_condition_enum<::rdma::condition> : std::true_type {};
 
 namespace rdma::inline RDMACPP_ABI {
 

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "config.hpp"
-#if __cplusplus >= 202002L // below, config.hpp says what to do
+#if __cplusplus >= 202002L && !defined(RDMACPP_TWO_VERSIONS) // otherwise config.hpp says what to do
 
 #include "adopt.hpp"
 #include "cm_event.hpp"
@@ -160,8 +160,8 @@ inline std::string to_string(event_channel const& channel) {
 } // namespace rdma::inline RDMACPP_ABI
 
 template <>
-struct std::hash<rdma::event_channel_ref> {
-    std::size_t operator()(rdma::event_channel_ref handle) const noexcept {
+struct std::hash<::rdma::event_channel_ref> {
+    std::size_t operator()(::rdma::event_channel_ref handle) const noexcept {
         return std::hash<void const*>()(handle.native_handle());
     }
 };

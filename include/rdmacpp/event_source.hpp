@@ -4,7 +4,7 @@
 #pragma once
 
 #include "config.hpp"
-#if __cplusplus >= 202002L // below, config.hpp says what to do
+#if __cplusplus >= 202002L && !defined(RDMACPP_TWO_VERSIONS) // otherwise config.hpp says what to do
 
 #include "any_stop_token.hpp"
 #include "detail/wait_room.hpp"
@@ -303,6 +303,6 @@ private:
 } // namespace rdma::inline RDMACPP_ABI
 
 template <class Event, bool Throws>
-inline constexpr bool std::ranges::enable_view<rdma::event_range<Event, Throws>> = true;
+inline constexpr bool std::ranges::enable_view<::rdma::event_range<Event, Throws>> = true;
 
 #endif

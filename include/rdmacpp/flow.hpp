@@ -4,7 +4,7 @@
 #pragma once
 
 #include "config.hpp"
-#if __cplusplus >= 202002L // below, config.hpp says what to do
+#if __cplusplus >= 202002L && !defined(RDMACPP_TWO_VERSIONS) // otherwise config.hpp says what to do
 
 #include "counters.hpp"
 #include "flow_action.hpp"
@@ -116,6 +116,6 @@ static_assert(!detail::makes<flow, flow_ref> && !detail::makes<flow, ibv_flow*>)
 } // namespace rdma::inline RDMACPP_ABI
 
 template <>
-struct std::hash<rdma::flow_ref> : rdma::detail::ref_hash<rdma::flow_ref> {};
+struct std::hash<::rdma::flow_ref> : ::rdma::RDMACPP_ABI::detail::ref_hash<::rdma::flow_ref> {};
 
 #endif

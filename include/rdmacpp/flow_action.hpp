@@ -4,7 +4,7 @@
 #pragma once
 
 #include "config.hpp"
-#if __cplusplus >= 202002L // below, config.hpp says what to do
+#if __cplusplus >= 202002L && !defined(RDMACPP_TWO_VERSIONS) // otherwise config.hpp says what to do
 
 #include "context.hpp"
 
@@ -69,6 +69,6 @@ static_assert(!detail::makes<flow_action, flow_action_ref>);
 } // namespace rdma::inline RDMACPP_ABI
 
 template <>
-struct std::hash<rdma::flow_action_ref> : rdma::detail::ref_hash<rdma::flow_action_ref> {};
+struct std::hash<::rdma::flow_action_ref> : ::rdma::RDMACPP_ABI::detail::ref_hash<::rdma::flow_action_ref> {};
 
 #endif

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "config.hpp"
-#if __cplusplus >= 202002L // below, config.hpp says what to do
+#if __cplusplus >= 202002L && !defined(RDMACPP_TWO_VERSIONS) // otherwise config.hpp says what to do
 
 #include "detail/c_api.hpp"
 #include "detail/check.hpp"
@@ -23,8 +23,9 @@ enum class fork_status {
 
 /// Asks for the state of things (ibv_is_fork_initialized, from rdma-core 35 on).
 template <class... None>
-    requires detail::has_is_fork_initialized<None...> fork_status is_fork_initialized()
-noexcept { return static_cast<fork_status>(ibv_is_fork_initialized(None()...)); }
+fork_status is_fork_initialized() noexcept requires detail::has_is_fork_initialized<None...> {
+    return static_cast<fork_status>(ibv_is_fork_initialized(None()...));
+}
 
 /// Makes forks safe on kernels that need it (ibv_fork_init); before anything is registered. Where it is not needed it
 /// changes nothing. What the child may do is another question: all rdmacpp objects of its parent are only ever

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "config.hpp"
-#if __cplusplus >= 202002L // below, config.hpp says what to do
+#if __cplusplus >= 202002L && !defined(RDMACPP_TWO_VERSIONS) // otherwise config.hpp says what to do
 
 #include "access.hpp"
 #include "detail/newer.hpp"
@@ -143,7 +143,7 @@ public:
         return made;
     }
 
-    /// Registers with all that newer versions offer (ibv_reg_mr_ex, from rdma-core 57 on). @param attr an
+    /// Registers with all that newer versions offer (ibv_reg_mr_ex, from rdma-core 61 on). @param attr an
     /// ibv_mr_init_attr, which is only read
     template <class Attr>
         requires detail::has_reg_mr_ex<ibv_pd, Attr>
@@ -345,6 +345,6 @@ static_assert(!detail::makes<mr, mr_ref> && !detail::makes<mr, ibv_mr*>);
 } // namespace rdma::inline RDMACPP_ABI
 
 template <>
-struct std::hash<rdma::mr_ref> : rdma::detail::ref_hash<rdma::mr_ref> {};
+struct std::hash<::rdma::mr_ref> : ::rdma::RDMACPP_ABI::detail::ref_hash<::rdma::mr_ref> {};
 
 #endif

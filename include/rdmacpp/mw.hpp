@@ -4,7 +4,7 @@
 #pragma once
 
 #include "config.hpp"
-#if __cplusplus >= 202002L // below, config.hpp says what to do
+#if __cplusplus >= 202002L && !defined(RDMACPP_TWO_VERSIONS) // otherwise config.hpp says what to do
 
 #include "mr.hpp"
 #include "qp.hpp"
@@ -130,6 +130,6 @@ static_assert(!detail::makes<mw, mw_ref> && !detail::makes<mw, ibv_mw*>);
 } // namespace rdma::inline RDMACPP_ABI
 
 template <>
-struct std::hash<rdma::mw_ref> : rdma::detail::ref_hash<rdma::mw_ref> {};
+struct std::hash<::rdma::mw_ref> : ::rdma::RDMACPP_ABI::detail::ref_hash<::rdma::mw_ref> {};
 
 #endif

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "config.hpp"
-#if __cplusplus >= 202002L // below, config.hpp says what to do
+#if __cplusplus >= 202002L && !defined(RDMACPP_TWO_VERSIONS) // otherwise config.hpp says what to do
 
 #include "context.hpp"
 
@@ -80,6 +80,6 @@ static_assert(!detail::makes<pd, pd_ref> && !detail::makes<pd, ibv_pd*>);
 } // namespace rdma::inline RDMACPP_ABI
 
 template <>
-struct std::hash<rdma::pd_ref> : rdma::detail::ref_hash<rdma::pd_ref> {};
+struct std::hash<::rdma::pd_ref> : ::rdma::RDMACPP_ABI::detail::ref_hash<::rdma::pd_ref> {};
 
 #endif

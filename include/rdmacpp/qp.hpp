@@ -4,7 +4,7 @@
 #pragma once
 
 #include "config.hpp"
-#if __cplusplus >= 202002L // below, config.hpp says what to do
+#if __cplusplus >= 202002L && !defined(RDMACPP_TWO_VERSIONS) // otherwise config.hpp says what to do
 
 #include "cq.hpp"
 #include "detail/newer.hpp"
@@ -144,8 +144,8 @@ public:
     std::uint32_t qp_num() const noexcept { return raw() ? raw()->qp_num : 0; }
 
     /// What kind it is; rc when empty.
-    rdma::qp_type qp_type() const noexcept {
-        return raw() ? static_cast<rdma::qp_type>(raw()->qp_type) : rdma::qp_type::rc;
+    ::rdma::qp_type qp_type() const noexcept {
+        return raw() ? static_cast<::rdma::qp_type>(raw()->qp_type) : ::rdma::qp_type::rc;
     }
 
     /// Posts a chain of C requests (ibv_post_send). @param bad the first request that was refused, and not queued
@@ -324,14 +324,14 @@ public:
     /// @param pd a pd, or cm_id::pd()
     /// @param attr its CQs must be given
     /// @throws rdma::error errc::not_bound for an empty pd; the errno of ibv_create_qp
-    qp(pd_ref pd, rdma::qp_type type, qp_init_attr const& attr) {
+    qp(pd_ref pd, ::rdma::qp_type type, qp_init_attr const& attr) {
         std::error_code ec;
         *this = qp(pd, type, attr, ec);
         if (ec)
             detail::throw_error(ec, "ibv_create_qp");
     }
     /// The same with all that devices offer (ibv_create_qp_ex). @throws rdma::error as above
-    qp(pd_ref pd, rdma::qp_type type, qp_init_attr_ex const& attr) {
+    qp(pd_ref pd, ::rdma::qp_type type, qp_init_attr_ex const& attr) {
         std::error_code ec;
         *this = qp(pd, type, attr, ec);
         if (ec)
@@ -347,7 +347,7 @@ public:
     }
 #endif
     /// The twins of the constructors: empty on failure.
-    qp(pd_ref pd, rdma::qp_type type, qp_init_attr const& attr, std::error_code& ec) noexcept {
+    qp(pd_ref pd, ::rdma::qp_type type, qp_init_attr const& attr, std::error_code& ec) noexcept {
         ibv_qp_init_attr c = detail::to_c(attr, static_cast<ibv_qp_type>(type));
         if (auto* const node = fresh_node(static_cast<bool>(pd), ec))
             own(::ibv_create_qp(pd.native_handle(), &c), node,
@@ -359,7 +359,7 @@ public:
             node_->maybe_ex = false;
         }
     }
-    qp(pd_ref pd, rdma::qp_type type, qp_init_attr_ex const& attr, std::error_code& ec) noexcept {
+    qp(pd_ref pd, ::rdma::qp_type type, qp_init_attr_ex const& attr, std::error_code& ec) noexcept {
         ibv_qp_init_attr_ex c = detail::to_c(attr, static_cast<ibv_qp_type>(type));
         c.pd = pd.native_handle();
         c.comp_mask |= IBV_QP_INIT_ATTR_PD;
@@ -407,7 +407,7 @@ static_assert(!detail::makes<qp, qp_ref> && !detail::makes<qp, ibv_qp*>);
 } // namespace rdma::inline RDMACPP_ABI
 
 template <>
-struct std::hash<rdma::qp_ref> : rdma::detail::ref_hash<rdma::qp_ref> {};
+struct std::hash<::rdma::qp_ref> : ::rdma::RDMACPP_ABI::detail::ref_hash<::rdma::qp_ref> {};
 
 #include "detail/draining.hpp"
 

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "config.hpp"
-#if __cplusplus >= 202002L // below, config.hpp says what to do
+#if __cplusplus >= 202002L && !defined(RDMACPP_TWO_VERSIONS) // otherwise config.hpp says what to do
 
 #include "ah.hpp"
 #include "detail/newer.hpp"
@@ -172,6 +172,6 @@ static_assert(std::is_trivially_copyable_v<qp_ex_ref>);
 } // namespace rdma::inline RDMACPP_ABI
 
 template <>
-struct std::hash<rdma::qp_ex_ref> : rdma::detail::ref_hash<rdma::qp_ex_ref> {};
+struct std::hash<::rdma::qp_ex_ref> : ::rdma::RDMACPP_ABI::detail::ref_hash<::rdma::qp_ex_ref> {};
 
 #endif

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "config.hpp"
-#if __cplusplus >= 202002L // below, config.hpp says what to do
+#if __cplusplus >= 202002L && !defined(RDMACPP_TWO_VERSIONS) // otherwise config.hpp says what to do
 
 #include "wq.hpp"
 
@@ -102,6 +102,6 @@ static_assert(!detail::makes<rwq_ind_table, rwq_ind_table_ref>);
 } // namespace rdma::inline RDMACPP_ABI
 
 template <>
-struct std::hash<rdma::rwq_ind_table_ref> : rdma::detail::ref_hash<rdma::rwq_ind_table_ref> {};
+struct std::hash<::rdma::rwq_ind_table_ref> : ::rdma::RDMACPP_ABI::detail::ref_hash<::rdma::rwq_ind_table_ref> {};
 
 #endif

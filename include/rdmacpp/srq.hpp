@@ -4,7 +4,7 @@
 #pragma once
 
 #include "config.hpp"
-#if __cplusplus >= 202002L // below, config.hpp says what to do
+#if __cplusplus >= 202002L && !defined(RDMACPP_TWO_VERSIONS) // otherwise config.hpp says what to do
 
 #include "cq.hpp"
 #include "pd.hpp"
@@ -35,9 +35,9 @@ enum class srq_type {
 
 /// What an SRQ of another type is asked for.
 struct srq_init_attr_ex {
-    srq_init_attr attr = {};               ///< What any SRQ is asked for.
-    rdma::srq_type type = srq_type::basic; ///< Its type.
-    xrcd_ref xrcd = {};                    ///< Of an XRC one; none: librdmacm's for the device.
+    srq_init_attr attr = {};                 ///< What any SRQ is asked for.
+    ::rdma::srq_type type = srq_type::basic; ///< Its type.
+    xrcd_ref xrcd = {};                      ///< Of an XRC one; none: librdmacm's for the device.
     cq_ref cq = {};         ///< Of an XRC one; none: librdmacm makes one, with a channel (cm_id::srq_cq).
     ibv_tm_cap tm_cap = {}; ///< For tag matching.
 };
@@ -212,6 +212,6 @@ static_assert(std::is_trivially_copyable_v<srq_ref> && sizeof(srq_ref) == 2 * si
 } // namespace rdma::inline RDMACPP_ABI
 
 template <>
-struct std::hash<rdma::srq_ref> : rdma::detail::ref_hash<rdma::srq_ref> {};
+struct std::hash<::rdma::srq_ref> : ::rdma::RDMACPP_ABI::detail::ref_hash<::rdma::srq_ref> {};
 
 #endif

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "config.hpp"
-#if __cplusplus >= 202002L // below, config.hpp says what to do
+#if __cplusplus >= 202002L && !defined(RDMACPP_TWO_VERSIONS) // otherwise config.hpp says what to do
 
 #include "context.hpp"
 
@@ -58,6 +58,6 @@ static_assert(!detail::makes<td, td_ref> && !detail::makes<td, ibv_td*>);
 } // namespace rdma::inline RDMACPP_ABI
 
 template <>
-struct std::hash<rdma::td_ref> : rdma::detail::ref_hash<rdma::td_ref> {};
+struct std::hash<::rdma::td_ref> : ::rdma::RDMACPP_ABI::detail::ref_hash<::rdma::td_ref> {};
 
 #endif

@@ -4,8 +4,9 @@
 #pragma once
 
 #ifdef RDMACPP_VERSION
-#error "rdmacpp: two versions in one translation unit; use one, or keep them in separate shared objects"
-#endif
+#error "rdmacpp: two versions or copies in one translation unit; use one, or keep them in separate shared objects"
+#define RDMACPP_TWO_VERSIONS // the other headers then declare nothing: one error, and none that follows from it
+#else
 
 /// The parts of the version; all three are plain numbers.
 #define RDMACPP_VERSION_MAJOR 0
@@ -20,3 +21,5 @@
 /// The inline namespace. While the version is 0.y it changes with y, since layouts may; from 1.0 on with the major
 /// alone.
 #define RDMACPP_ABI v0_1
+
+#endif

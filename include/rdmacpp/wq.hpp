@@ -4,7 +4,7 @@
 #pragma once
 
 #include "config.hpp"
-#if __cplusplus >= 202002L // below, config.hpp says what to do
+#if __cplusplus >= 202002L && !defined(RDMACPP_TWO_VERSIONS) // otherwise config.hpp says what to do
 
 #include "cq.hpp"
 #include "pd.hpp"
@@ -140,6 +140,6 @@ static_assert(!detail::makes<wq, wq_ref> && !detail::makes<wq, ibv_wq*>);
 } // namespace rdma::inline RDMACPP_ABI
 
 template <>
-struct std::hash<rdma::wq_ref> : rdma::detail::ref_hash<rdma::wq_ref> {};
+struct std::hash<::rdma::wq_ref> : ::rdma::RDMACPP_ABI::detail::ref_hash<::rdma::wq_ref> {};
 
 #endif

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "config.hpp"
-#if __cplusplus >= 202002L // below, config.hpp says what to do
+#if __cplusplus >= 202002L && !defined(RDMACPP_TWO_VERSIONS) // otherwise config.hpp says what to do
 
 #include "context.hpp"
 #include "detail/contract.hpp"
@@ -65,6 +65,6 @@ static_assert(!detail::makes<xrcd, xrcd_ref> && !detail::makes<xrcd, ibv_xrcd*>)
 } // namespace rdma::inline RDMACPP_ABI
 
 template <>
-struct std::hash<rdma::xrcd_ref> : rdma::detail::ref_hash<rdma::xrcd_ref> {};
+struct std::hash<::rdma::xrcd_ref> : ::rdma::RDMACPP_ABI::detail::ref_hash<::rdma::xrcd_ref> {};
 
 #endif

@@ -35,6 +35,7 @@ C_HEADERS = ['rdma/rdma_cma.h', 'rdma/rdma_verbs.h', 'infiniband/verbs.h']
 
 # Folders with stand-ins for newer headers, each with a name that says whether the installed one is as new.
 STAND_INS = {
+    'include_v44': 'IBV_WR_ATOMIC_WRITE',
     'include_v50': 'IBV_WR_FLUSH',
     'include_v60': 'RAI_SA',
     'include_v61': 'ibv_reg_mr_ex',
@@ -79,6 +80,18 @@ EXCEPTIONS = {
     'ibv_dealloc_dmah': 'likewise',
     'ibv_dmah_init_attr_mask': 'likewise',
     'ibv_tph_mem_type': 'likewise',
+}
+
+# Of rdma-core 56 to 65, whose headers are newer than those that the rest is tested with.
+NOT_YET = {
+    **dict.fromkeys((
+        'ibv_query_qp_data_in_order_flags', 'ibv_query_qp_data_in_order_caps', 'ibv_alloc_buf', 'ibv_free_buf',
+        'ibv_reg_buf_mr', 'ibv_export_buf_dmabuf_fd', 'ibv_dm_export_dmabuf_fd', 'ibv_query_port_speed',
+        'ibv_create_comp_cntr', 'ibv_destroy_comp_cntr', 'ibv_inc_comp_cntr', 'ibv_inc_err_comp_cntr',
+        'ibv_read_comp_cntr', 'ibv_read_err_comp_cntr', 'ibv_set_comp_cntr', 'ibv_set_err_comp_cntr',
+        'ibv_qp_attach_comp_cntr', 'ibv_query_comp_cntr_caps', 'ibv_comp_cntr_type', 'ibv_qp_attach_comp_cntr_op',
+        'IBV_DEVICE_CC_DMA_BOUNCE'), 'newer than rdma-core 44, and not wrapped yet'),
+    'IBV_EVENT_DEVICE_SPEED_CHANGE': 'newer than rdma-core 44: such events pass through with an unknown kind',
 }
 
 # Functions whose failure is in no table, though by their type they could fail.
@@ -176,6 +189,14 @@ VALUES = {
     'RDMA_CM_EVENT_ADDRINFO_RESOLVED': 'rdma::cm_event_type::addrinfo_resolved',
     'RDMA_CM_EVENT_ADDRINFO_ERROR': 'rdma::cm_event_type::addrinfo_error',
     'RDMA_CM_EVENT_USER': 'rdma::cm_event_type::user',
+    'RDMA_CM_JOIN_MC_ATTR_ADDRESS': 'rdma::detail::join_mc_attr_address',
+    'RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS': 'rdma::detail::join_mc_attr_join_flags',
+    'RDMA_MC_JOIN_FLAG_FULLMEMBER': 'rdma::join_flag::fullmember',
+    'RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER': 'rdma::join_flag::sendonly_fullmember',
+    'RDMA_OPTION_ID_ACK_TIMEOUT': 'rdma::detail::option_id_ack_timeout',
+    'IBV_FORK_DISABLED': 'rdma::fork_status::disabled',
+    'IBV_FORK_ENABLED': 'rdma::fork_status::enabled',
+    'IBV_FORK_UNNEEDED': 'rdma::fork_status::unneeded',
     'IBV_ACCESS_FLUSH_GLOBAL': 'rdma::access::flush_global',
     'IBV_ACCESS_FLUSH_PERSISTENT': 'rdma::access::flush_persistent',
     'IBV_RATE_800_GBPS': 'rdma::rate::rate_800_gbps',
@@ -318,7 +339,8 @@ def exception(name, enumeration=''):
     """Why it may be left out, or ''."""
     if name.endswith('_RESERVED'):
         return 'marks the end of its enumeration'
-    return EXCEPTIONS.get(name) or EXCEPTIONS.get(enumeration, '')
+    reasons = EXCEPTIONS | NOT_YET
+    return reasons.get(name) or reasons.get(enumeration, '')
 
 
 def wrong_values(compiler, constants, *first):

@@ -22,6 +22,8 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 INCLUDE = ROOT / 'include'
 PROJECT = INCLUDE / 'rdmacpp'
+SINGLE = ROOT / 'single_include' # the same in one file
+AMALGAMATE = ROOT / 'tools' / 'amalgamate'
 
 # Headers that an application includes by itself, because they need something beyond rdma-core. None yet.
 ADAPTERS = set()

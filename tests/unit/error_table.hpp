@@ -58,7 +58,7 @@ void check_failure(wrapped<Objects> const& each, Objects& all, int code) {
         } catch (rdma::error const& e) {
             CHECK(e.code() == wanted);
             CHECK(std::string(e.function()) == each.function);
-            CHECK_THAT(std::string(e.what()), Catch::StartsWith(each.function));
+            CHECK_THAT(std::string(e.what()), Catch::Matchers::StartsWith(each.function));
             CHECK_THAT(std::string(e.what()), rdmacpp_test::contains(wanted.message()));
         }
         CHECK(fake::failed().function == each.failing());

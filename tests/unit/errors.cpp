@@ -79,7 +79,7 @@ TEST_CASE("an error names the function, its arguments, the reason and a way out"
         rdma::error const e(std::error_code(code, std::system_category()), function, "these");
         CHECK(e.function() == std::string(function));
         CHECK(e.code().value() == code);
-        CHECK_THAT(std::string(e.what()), Catch::StartsWith(function + std::string("(these): ") + e.code().message()));
+        CHECK_THAT(std::string(e.what()), Catch::Matchers::StartsWith(function + std::string("(these): ") + e.code().message()));
         return std::string(e.what());
     };
     CHECK_THAT(text(ENODEV, "rdma_resolve_addr"),
@@ -187,7 +187,7 @@ TEST_CASE("the default hook prints failed destroys alone, one line each", "[erro
         fake::fail("ibv_dealloc_pd", 1, EBUSY);
         pd = rdma::pd();
     });
-    CHECK_THAT(text, Catch::StartsWith("rdmacpp: ibv_dealloc_pd(0x"));
+    CHECK_THAT(text, Catch::Matchers::StartsWith("rdmacpp: ibv_dealloc_pd(0x"));
     CHECK_THAT(text, rdmacpp_test::contains(std::to_string(EBUSY)));
     CHECK(std::count(text.begin(), text.end(), '\n') == 1);
     rdma::set_diagnostic_handler(before);

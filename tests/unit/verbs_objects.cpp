@@ -1034,7 +1034,7 @@ TEST_CASE_METHOD(objects, "objects: imported from another process, and forgotten
     rdma::mr const mr = make_mr();
     rdma::dm const dm = make_dm();
     std::uint32_t const pd_handle = pd.native_handle()->handle, mr_handle = mr.native_handle()->handle,
-                        dm_handle = dm.native_handle()->handle;
+                        dm_handle = fake::handle_of(dm.native_handle());
     live("ibv_unimport_pd", [&] { return rdma::pd::import_pd(other, pd_handle); });
     live("ibv_unimport_dm", [&] { return rdma::dm::import_dm(other, dm_handle); });
     auto const pds = [&] { return rdma::pd::import_pd(other, pd_handle); };

@@ -157,6 +157,15 @@ need_to_build() {
     return 1
 }
 
+# The mirror that this machine's apt takes Debian from, if there is one; it needs no package lists. Others may have
+# folders for Debian's releases, too: it is the one that also has their updates, or the first.
+debian_mirror() {
+    apt-get --print-uris update 2>/dev/null | sed -n "s,^'\(.*\)/dists/\([^/']*\)/InRelease'.*,\2 \1,p" | awk '
+        $1 ~ /-updates$/ { print $2; found = 1; exit }
+        first == "" && $1 ~ /^(bullseye|bookworm|trixie|forky|sid|(old)*stable|testing|unstable)$/ { first = $2 }
+        END { if (!found) print first }'
+}
+
 apt_install() {
     local name
     for name; do
@@ -172,5 +181,9 @@ guest_packages=(qemu-system-x86 busybox-static cpio kmod iproute2 rdma-core ibve
 siw_packages=('gcc-12|gcc' make)
 fake_packages=(g++ meson ninja-build pkg-config python3 librdmacm-dev libibverbs-dev)
 test_packages=('g++-11|g++' 'clang-14|clang' 'libclang-rt-14-dev|libclang-rt-dev' valgrind
-    librpma-dev python3-pyverbs)
+    'libc++-14-dev|libc++-dev' 'libc++abi-14-dev|libc++abi-dev'
+    librpma-dev python3-pyverbs gdb cmake build-essential debhelper doxygen doxygen-awesome-css)
 guest_test_packages=(rdmacm-utils ibverbs-utils)
+
+# Debian's releases whose rdma-core is compiled against, oldest first.
+all_releases=(bullseye bookworm trixie sid)

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "../config.hpp"
-#if __cplusplus >= 202002L // below, config.hpp says what to do
+#if __cplusplus >= 202002L && !defined(RDMACPP_TWO_VERSIONS) // otherwise config.hpp says what to do
 
 #include "../address.hpp"
 #include "atomic.hpp"

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "../config.hpp"
-#if __cplusplus >= 202002L // below, config.hpp says what to do
+#if __cplusplus >= 202002L && !defined(RDMACPP_TWO_VERSIONS) // otherwise config.hpp says what to do
 
 #include "c_api.hpp"
 
@@ -65,7 +65,7 @@ concept has_wr_flush = requires(Qp* qp) {
     ibv_wr_flush(qp, 0U, std::uint64_t{0}, std::size_t{0}, std::uint8_t{0}, std::uint8_t{0});
 };
 
-/// rdma-core 57: ibv_reg_mr_ex, with attributes of a type that older headers do not have.
+/// rdma-core 61: ibv_reg_mr_ex, with attributes of a type that older headers do not have.
 template <class Pd, class Attr>
 concept has_reg_mr_ex = requires(Pd* pd, Attr attr) {
     ibv_reg_mr_ex(pd, &attr);

@@ -777,14 +777,6 @@ void fill_remote(qp& of)
         entry in{here, raw};
         begin_atomic(in, raw, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD, rkey, at).wr.atomic.compare_add = add;
     };
-    of.wr_atomic_write = [](ibv_qp_ex* raw, std::uint32_t rkey, std::uint64_t at, void const* value) {
-        static constinit site here{"ibv_wr_atomic_write", 0};
-        entry in{here, raw};
-        send& made = begin(in, raw, IBV_WR_ATOMIC_WRITE, IBV_QP_EX_WITH_ATOMIC_WRITE);
-        made.wr.wr.rdma.rkey = rkey;
-        made.wr.wr.rdma.remote_addr = at;
-        put_inline(made, value, sizeof(std::uint64_t));
-    };
 }
 
 void fill_setters(qp& of)
@@ -839,6 +831,14 @@ void fill_extended_operations(qp& of)
 }
 
 /// What the header of rdma-core 50 calls through the QP, and older ones have no place for.
+void post_atomic_write(entry const& in, ibv_qp_ex* raw, std::uint32_t rkey, std::uint64_t at, void const* value)
+{
+    send& made = begin(in, raw, IBV_WR_ATOMIC_WRITE, IBV_QP_EX_WITH_ATOMIC_WRITE);
+    made.wr.wr.rdma.rkey = rkey;
+    made.wr.wr.rdma.remote_addr = at;
+    put_inline(made, value, sizeof(std::uint64_t));
+}
+
 void post_flush(entry const& in, ibv_qp_ex* raw, std::uint32_t rkey, std::uint64_t at, std::size_t length, std::uint8_t type, std::uint8_t level)
 {
     send& made = begin(in, raw, wr_flush, std::uint64_t{1} << 11);

@@ -321,7 +321,10 @@ int query_device_ex(ibv_context* raw, ibv_query_device_ex_input const*, ibv_devi
     ibv_device_attr_ex all{};
     all.orig_attr = limits(*of->of);
     all.device_cap_flags_ex = all.orig_attr.device_cap_flags;
-    all.phys_port_cnt_ex = 1;
+    auto const count_ports = [](auto& known) {
+        if constexpr (requires { known.phys_port_cnt_ex; }) known.phys_port_cnt_ex = 1;
+    };
+    count_ports(all);
     if (has_all_features(raw)) add_features(all);
     std::memcpy(attr, &all, std::min(size, sizeof all));
     return 0;

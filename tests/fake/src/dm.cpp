@@ -37,14 +37,25 @@ int op_memcpy_from_dm(void* to, ibv_dm* raw, std::uint64_t offset, std::size_t l
     return 0;
 }
 
+void set_handle(dm& of, std::uint32_t handle)
+{
+    of.handle = handle;
+    auto const tell = [handle](auto& raw) {
+        if constexpr (requires { raw.handle; }) {
+            raw.comp_mask = IBV_DM_MASK_HANDLE;
+            raw.handle = handle;
+        }
+    };
+    tell(static_cast<ibv_dm&>(of));
+}
+
 dm* make_dm(context& on, std::shared_ptr<bytes> memory)
 {
     dm* const made = new dm;
     made->ibv_dm::context = on.raw();
     made->memcpy_to_dm = op_memcpy_to_dm;
     made->memcpy_from_dm = op_memcpy_from_dm;
-    made->comp_mask = IBV_DM_MASK_HANDLE;
-    made->ibv_dm::handle = the().next_handle++;
+    set_handle(*made, the().next_handle++);
     made->memory = std::move(memory);
     ++on.children;
     return the().dms.add(static_cast<ibv_dm*>(made), made);
@@ -279,7 +290,7 @@ ibv_dm* ibv_import_dm(ibv_context* raw, std::uint32_t handle)
     dm const* const original = by_handle(the().dms, raw, handle);
     if (original == nullptr) return null(ENOENT);
     dm* const made = make_dm(context_of(raw), original->memory);
-    made->handle = handle;
+    set_handle(*made, handle);
     made->imported = true;
     return made;
 }
@@ -295,3 +306,9 @@ void ibv_unimport_dm(ibv_dm* raw)
     if (old->users != 0) return in.misuse(std::to_string(old->users) + " MR(s) of the device memory");
     forget_dm(old);
 }
+
+namespace fake {
+
+std::uint32_t handle_of(ibv_dm const* memory) { return static_cast<dm const*>(memory)->handle; }
+
+} // namespace fake

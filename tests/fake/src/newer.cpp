@@ -51,6 +51,7 @@ void* fake_alloc_dmah(ibv_context* raw, dmah_init* wish) __asm__("ibv_alloc_dmah
 int fake_dealloc_dmah(void* raw) __asm__("ibv_dealloc_dmah");
 void fake_wr_flush(ibv_qp_ex* raw, std::uint32_t rkey, std::uint64_t at, std::size_t length, std::uint8_t type, std::uint8_t level)
     __asm__("ibv_wr_flush");
+void fake_wr_atomic_write(ibv_qp_ex* raw, std::uint32_t rkey, std::uint64_t at, void const* value) __asm__("ibv_wr_atomic_write");
 char const* fake_wr_opcode_str(int opcode) __asm__("ibv_wr_opcode_str");
 
 ibv_mr* fake_reg_mr_ex(ibv_pd* raw, mr_init* wish)
@@ -109,6 +110,13 @@ void fake_wr_flush(ibv_qp_ex* raw, std::uint32_t rkey, std::uint64_t at, std::si
     post_flush(in, raw, rkey, at, length, type, level);
 }
 
+void fake_wr_atomic_write(ibv_qp_ex* raw, std::uint32_t rkey, std::uint64_t at, void const* value)
+{
+    static constinit site here{"ibv_wr_atomic_write", 0};
+    entry in{here, raw};
+    post_atomic_write(in, raw, rkey, at, value);
+}
+
 char const* fake_wr_opcode_str(int opcode)
 {
     static constinit site here{"ibv_wr_opcode_str", 0};
@@ -139,6 +147,7 @@ void fill_newer_operations(qp& of)
     // A header that has a place for it calls it there, and no function of the library.
     auto const fill = [](auto& any) {
         if constexpr (requires { any.wr_flush; }) any.wr_flush = fake_wr_flush;
+        if constexpr (requires { any.wr_atomic_write; }) any.wr_atomic_write = fake_wr_atomic_write;
     };
     fill(of);
 }

@@ -361,7 +361,7 @@ void set_silent_interrupted(bool interrupted) { visit here; the().silence_is_int
 void set_rdma_core(unsigned release) { visit here; the().release = release; }
 void set_ibacm(bool running) { visit here; the().asks_ibacm = running; }
 void set_ece(bool known) { visit here; the().knows_ece = known; }
-void set_fork_status(ibv_fork_status status) { visit here; the().fork = status; }
+void set_fork_status(int status) { visit here; the().fork = static_cast<ibv_fork_status>(status); }
 void set_timewait(bool timewait) { visit here; the().timewait = timewait; }
 void set_patience(std::chrono::milliseconds patience) { visit here; the().patience = patience; }
 

@@ -207,6 +207,7 @@ struct xrcd : ibv_xrcd, losable {
 struct dm : ibv_dm, losable {
     dm() : ibv_dm{} {}
     std::shared_ptr<bytes> memory; ///< shared with those imported
+    std::uint32_t handle = 0;      ///< for which the header's structure may have no place
     std::size_t users = 0;
     bool imported = false;
 };
@@ -717,6 +718,7 @@ void fill_flow_operations(context& of);
 void pump(); ///< executes every send that can be
 int post(qp& on, ibv_send_wr* first, ibv_send_wr** bad);
 void fill_extended_operations(qp& of);
+void post_atomic_write(entry const& in, ibv_qp_ex* raw, std::uint32_t rkey, std::uint64_t at, void const* value);
 void post_flush(entry const& in, ibv_qp_ex* raw, std::uint32_t rkey, std::uint64_t at, std::size_t length, std::uint8_t type, std::uint8_t level);
 
 // async.cpp

@@ -103,8 +103,11 @@ bool device_gone(std::string_view name);
 void set_disassociated_destroys_fail(bool fail);
 std::size_t lost();
 
+/// What ibv_import_dm takes for this memory: its member `handle`, which headers before rdma-core 35 do not have.
+std::uint32_t handle_of(ibv_dm const* memory);
+
 /// What ibv_is_fork_initialized says: IBV_FORK_DISABLED until ibv_fork_init, unless told otherwise.
-void set_fork_status(ibv_fork_status status);
+void set_fork_status(int status);
 
 /// Whether a connection's end is followed by TIMEWAIT_EXIT on RoCE (the default; iWARP has none).
 void set_timewait(bool timewait);

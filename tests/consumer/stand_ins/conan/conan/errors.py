@@ -1,0 +1,9 @@
+# SPDX-License-Identifier: MIT
+
+
+class ConanException(Exception):
+    pass
+
+
+class ConanInvalidConfiguration(ConanException):
+    pass
