@@ -29,7 +29,7 @@ import pathlib
 import re
 import sys
 
-TOKEN = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|' r"(?<![0-9a-zA-Z_])'(?:\\.|[^'\\\n])+'", re.S)
+import declarations
 
 STANDARD = [
     (r'\bexplicit operator bool\(\)', 'Whether it holds anything.'),
@@ -52,16 +52,9 @@ STANDARD = [
 ]
 
 
-def blank(text):
-    """The text with comments and strings blanked, in the same places."""
-    return TOKEN.sub(lambda m: re.sub(r'[^\n]', ' ', m.group(0)) if m.group(0)[0] == '/' else
-                     m.group(0)[0] + re.sub(r'[^\n]', '.', m.group(0)[1:-1]) + m.group(0)[-1], text)
-
-
 # No reader misses what is deleted, friend classes, and the types that the standard asks of an iterator.
-HIDDEN = re.compile(r'= delete$|^using (iterator_(category|concept)|value_type|difference_type|pointer|reference) = ')
+DROPPED = re.compile(r'= delete$|^using (iterator_(category|concept)|value_type|difference_type|pointer|reference) = ')
 OWN = re.compile(r"[Ff]or the library's own headers")
-HIDDEN_PART = 'private:'
 
 # What the signatures name of namespace detail, and what a reader sees instead.
 DETAILS = [
@@ -73,233 +66,164 @@ DETAILS = [
     (r', class Keeper = detail::pinnable>', '>'),
     (r'<class Node, class Ref>(?=\nclass verbs_owner)', '<class Ref>'),
     (r'\bdetail::stop_action\b', 'stop_action'),
+    (r'(?<![\w>])::rdma::', 'rdma::'),
     (r'(?<= local) = \{\};', '{};'),  # a word that Doxygen takes for one of another language before a =
 ]
 
 
-class Scope:
-    def __init__(self, kind, name='', public=True):
-        self.kind, self.name, self.public = kind, name, public
-        self.hidden_from = self.begun = None
+CLASS = re.compile(r'(template <.*> ?(requires .*)?)?(class|struct|enum|union)\b')
+TWIN = re.compile(r'(~?\w+)\((?:[^()]|\([^()]*\))*(std::error_code& ec|std::nothrow_t)( = \w+)?\)')
+FIELD = re.compile(r'\{ return (?:static_cast<[\w:]+>\()?\w+(?:\(\))?(?:->|\.)(\w+)\)?;$')
 
 
-def opened(statement, outer):
-    """The scope that a brace opens behind this text."""
-    found = re.match(r'(?:template\s*<.*?>\s*(?:requires .*?)?)?(class|struct|enum(?: class)?|union|namespace)\b'
-                     r'\s*(?:RDMACPP_EXPORT\s+|\[\[\w+\]\]\s*)*([\w:]*)', statement, re.S)
-    if found and not (found.group(1) in ('class', 'struct') and statement.rstrip().endswith(')')):
-        kind = found.group(1).split()[0]
-        public = outer.public and not (kind == 'namespace' and found.group(2).startswith('detail'))
-        return Scope(kind, found.group(2), public and kind != 'class')
-    return Scope('body')
+# ---- what is put in ------------------------------------------------------------------------------------------------
+
+def of_a_class(head, name):
+    """For what most classes have; None for anything else."""
+    own = [(rf'(constexpr )?{name}\({name} const& ?\w*\)', 'A copy.'),
+           (rf'(constexpr )?{name}\({name}&& ?\w*\)', 'Takes over what the other holds, which is empty afterwards.'),
+           (rf'(constexpr |explicit )?{name}\(\)', 'Empty.'),
+           (rf'explicit {name}\((rdma|ibv)_\w+( const)?\* raw\)',
+            'A view of what C has: it owns nothing, and C must keep it alive.'),
+           (r'~', 'Drops what it holds. Never throws.')]
+    for pattern, text in own if name else []:
+        if re.match(pattern, head):
+            return text
+    return next((text for pattern, text in STANDARD if re.search(pattern, head)), None)
 
 
-def declarations(code):
-    """(start, end, statement, the innermost scope) of everything that a namespace, class or enum declares."""
-    stack, start, depth, at = [Scope('namespace')], None, 0, 0
-    while at < len(code):
-        char, scope = code[at], stack[-1]
-        declares = scope.kind != 'body' and depth == 0
-        if declares and start is None:
-            if code.startswith('#', at) and code[code.rfind('\n', 0, at) + 1:at].strip() == '':
-                end = re.compile(r'(?:\\\n|[^\n])*').match(code, at).end()
-                at = end
-                continue
-            label = re.compile(r'(public|protected|private):').match(code, at)
-            if label:
-                yield from hidden_part(scope, at)
-                outer = stack[-2].public if len(stack) > 1 else True
-                scope.public = outer and label.group(1) == 'public'
-                scope.hidden_from = None if label.group(1) == 'public' else label.end()
-                at = label.end()
-                continue
-            if not char.isspace() and char not in '};,':
-                start = at
-        if char in '([':
-            depth += 1
-        elif char in ')]':
-            depth -= 1
-        elif char == '{' and depth == 0:
-            statement = code[start:at] if start is not None else ''
-            inner = opened(statement, scope) if declares else Scope('body')
-            if inner.kind == 'body' and declares:
-                inner.begun, inner.statement = start, statement
-            elif declares:
-                yield start, at, statement, scope
-                start = None
-                if inner.kind == 'namespace' and inner.name == 'detail':
-                    inner.hidden_from = at - len(statement)
-            stack.append(inner)
-        elif char == '}' and depth == 0 and len(stack) > 1:
-            if scope.kind == 'enum' and start is not None:
-                yield start, at, code[start:at], scope
-                start = None
-            yield from hidden_part(scope, at)
-            if scope.kind != 'body':
-                start = None
-            stack.pop()
-            if scope.kind == 'body' and scope.begun is not None:
-                rest = re.compile(r'\s*[;,)]').match(code, at + 1)
-                member_list = re.search(r'\)\s*(?:noexcept)?\s*:\s', scope.statement) or \
-                    (rest and rest.group(0)[-1] == ',')
-                # A brace that gives a value, or a member's value, does not end the declaration.
-                if not (rest or (member_list and re.match(r'\s*[,{]', code[at + 1:at + 80]))):
-                    yield scope.begun, at, code[scope.begun:at], stack[-1]
-                    start = None
-        elif char == '<' and declares and start is not None and re.search(r'\btemplate\s*$', code[start:at]):
-            at = closing_angle(code, at)
-            continue
-        elif char == ';' and declares:
-            if start is not None:
-                yield start, at, code[start:at], scope
-            start = None
-        elif char == ',' and depth == 0 and scope.kind == 'enum':
-            if start is not None:
-                yield start, at, code[start:at], scope
-            start = None
-        at += 1
+def of_a_twin(head, name):
+    found = TWIN.search(head)
+    if not found:
+        return None
+    called = found.group(1)
+    if found.group(2).startswith('std::nothrow'):
+        return f'The twin of {called}() that throws nothing: returns what C gave.'
+    if called == name:
+        return 'The twin of the constructor above: on failure it is empty and `ec` says why.'
+    return f'The twin of {called}(): on failure `ec` says why, and nothing is thrown.'
 
 
-def hidden_part(scope, end):
-    if scope.hidden_from is not None:
-        yield scope.hidden_from, end + (scope.kind == 'namespace'), HIDDEN_PART, scope
+def of_c(flat):
+    """For what only calls one C function, or reads one field."""
+    called = set(re.findall(r'::((?:ibv|rdma)_\w+)\b', flat))
+    if len(called) == 1:
+        return f'`{called.pop()}`.'
+    field = FIELD.search(flat)
+    return f"C's `{field.group(1)}`." if field else None
 
 
-def closing_angle(code, at):
-    level = 0
-    while at < len(code):
-        level += {'<': 1, '>': -1}.get(code[at], 0)
-        at += 1
-        if level == 0:
-            return at
-    return at
-
-
-def own_class(scope):
-    return scope.name.split('::')[-1] if scope.kind in ('class', 'struct') else ''
-
-
-def sentence(statement, scope, above):
+def sentence(flat, scope, above):
     """What is put in before a declaration without a comment; None where nothing fits."""
-    flat = ' '.join(statement.split())
-    head = flat.split('{')[0]
     if scope.kind == 'enum':
         constant = re.search(r'=\s*(IBV_\w+|RDMA_\w+)', flat)
-        return f"`{constant.group(1)}`." if constant else None
-    name = own_class(scope)
-    if name and re.match(rf'(constexpr )?{name}\({name} const& ?\w*\)', head):
-        return 'A copy.'
-    if name and re.match(rf'(constexpr )?{name}\({name}&& ?\w*\)', head):
-        return 'Takes over what the other holds, which is empty afterwards.'
-    if name and re.match(rf'(constexpr |explicit )?{name}\(\)', head):
-        return 'Empty.'
-    if head.startswith('~'):
-        return 'Drops what it holds. Never throws.'
-    for pattern, text in STANDARD:
-        if re.search(pattern, head):
-            return text
-    if name and re.match(rf'explicit {name}\((rdma|ibv)_\w+( const)?\* raw\)', head):
-        return 'A view of what C has: it owns nothing, and C must keep it alive.'
-    twin = re.search(r'(~?\w+)\((?:[^()]|\([^()]*\))*(std::error_code& ec|std::nothrow_t)( = \w+)?\)', head)
-    if twin:
-        called = twin.group(1)
-        if twin.group(2).startswith('std::nothrow'):
-            return f'The twin of {called}() that throws nothing: returns what C gave.'
-        if called == name:
-            return 'The twin of the constructor above: on failure it is empty and `ec` says why.'
-        return f'The twin of {called}(): on failure `ec` says why, and nothing is thrown.'
-    if above:
-        return above
-    called = re.findall(r'::((?:ibv|rdma)_\w+)\b', flat)
-    if len(set(called)) == 1:
-        return f'`{called[0]}`.'
-    field = re.search(r'\{ return (?:static_cast<[\w:]+>\()?\w+(?:\(\))?(?:->|\.)(\w+)\)?;$', flat)
-    if field:
-        return f"C's `{field.group(1)}`."
-    return None
+        return f'`{constant.group(1)}`.' if constant else None
+    head, name = flat.split('{')[0], scope.class_name()
+    return of_a_class(head, name) or of_a_twin(head, name) or above or of_c(flat)
 
 
-def block(lines, number):
-    """The comment that ends on the line before `number` (0-based), as text; '' if there is none."""
-    first = number
-    while first > 0 and re.match(r'\s*///(?!<)', lines[first - 1]):
-        first -= 1
-    return [re.sub(r'^\s*/// ?', '', line) for line in lines[first:number]]
+# ---- headers -------------------------------------------------------------------------------------------------------
+
+class Header:
+    """A header's text, and what is to become of it."""
+
+    def __init__(self, text):
+        self.text, self.lines = text, text.split('\n')
+        self.starts = [0]
+        for line in self.lines:
+            self.starts.append(self.starts[-1] + len(line) + 1)
+        self.insertions, self.removals, self.shown = {}, [], []
+        self.above, self.last_line = None, -1  # the comment of the declaration before, and where that one ends
+
+    def line_of(self, offset):
+        return bisect.bisect_right(self.starts, offset) - 1
+
+    def comment_above(self, number):
+        """(where the comment above this line begins, the lines of its text), across preprocessor lines."""
+        end = number
+        while end > 0 and re.match(r'\s*#\s*(if|else|endif|elif)', self.lines[end - 1]):
+            end -= 1
+        first = end
+        while first > 0 and re.match(r'\s*///(?!<)', self.lines[first - 1]):
+            first -= 1
+        return self.starts[first], [re.sub(r'^\s*/// ?', '', line) for line in self.lines[first:end]]
+
+    def has_trailing_comment(self, first, last):
+        return any('///<' in line for line in self.lines[first:last + 1]) or \
+            bool(re.match(r'\s*///<', self.lines[last + 1] if last + 1 < len(self.lines) else ''))
+
+    def follows_at_once(self, number):
+        """Whether no empty line, comment or access specifier stands between the declaration before and this line."""
+        return self.last_line >= 0 and all(
+            line.strip() and not re.match(r'\s*///|\s*(public|private|protected):', line)
+            for line in self.lines[self.last_line + 1:number])
+
+    def visit(self, begin, end, declared, scope):
+        flat = ' '.join(declared.split())
+        if declared == declarations.HIDDEN:
+            self.removals.append((begin, end))
+        elif not scope.public or re.match(r'(inline )?namespace\b|static_assert|using (enum|\w+::\w+$)|extern', flat):
+            self.above = None
+        else:
+            self.visit_public(begin, end, flat, scope)
+
+    def visit_public(self, begin, end, flat, scope):
+        first, last = self.line_of(begin), self.line_of(end)
+        comment_begins, comment = self.comment_above(first)
+        grouping = [line for line in comment if re.match(r'@(name|[{}])', line)]
+        if DROPPED.search(flat) or OWN.search(' '.join(comment)) or is_definition(flat, scope):
+            self.removals.append((comment_begins if comment else begin, end + 1))
+        elif self.has_trailing_comment(first, last):
+            pass
+        elif len(comment) > len(grouping):
+            self.above = ' '.join(line for line in comment if not re.match(r'@(name|[{}]|tparam|file)', line))
+            if CLASS.match(flat):  # the class is spoken of, not its first member
+                self.above, last = None, -1
+        else:
+            self.speak(begin, first, flat, scope)
+        self.last_line = last
+
+    def speak(self, begin, first, flat, scope):
+        self.above = self.above if self.follows_at_once(first) else None
+        put = sentence(flat, scope, self.above)
+        if put:
+            self.insertions[begin] = f'/** {put} */ '
+            self.shown.append((first + 1, put, flat.split('{')[0]))
+
+    def edited(self):
+        """The text with what is put in, and without what is removed, of which only the newlines stay."""
+        pieces, at = [], 0
+        for begin, end in sorted(self.removals + [(offset, offset) for offset in self.insertions]):
+            if begin < at:  # in what was removed
+                continue
+            put = self.insertions[begin] if end == begin else '\n' * self.text.count('\n', begin, end)
+            pieces += [self.text[at:begin], put]
+            at = end
+        return ''.join(pieces) + self.text[at:]
 
 
-def edited(text, insertions, removals):
-    """The text with {offset: what is put in}, and without [(from, to)], of which only the newlines stay."""
-    pieces, at = [], 0
-    for begin, end in sorted(removals + [(offset, offset) for offset in insertions]):
-        if begin < at:  # in what was removed
-            continue
-        pieces += [text[at:begin], insertions[begin] if end == begin else '\n' * text.count('\n', begin, end)]
-        at = end
-    return ''.join(pieces) + text[at:]
+def is_definition(flat, scope):
+    """Whether this defines, outside of a class, what the class has declared."""
+    return scope.kind == 'namespace' and not CLASS.match(flat) and \
+        re.match(r'[^={}]*[\w>]::(~?\w+|operator\W{1,2})\(', flat)
 
 
 def transform(text):
-    lines, code = text.split('\n'), blank(text)
-    starts, offset = [], 0
-    for line in lines:
-        starts.append(offset)
-        offset += len(line) + 1
-
-    insertions, removals, shown, above, last_end = {}, [], [], None, -1
-    for begin, end, statement, scope in declarations(code):
-        number = bisect.bisect_right(starts, begin) - 1
-        until = bisect.bisect_right(starts, end) - 1
-        before = number - 1
-        while before >= 0 and re.match(r'\s*#\s*(if|else|endif|elif)', lines[before]):
-            before -= 1
-        comment = block(lines, before + 1)
-        flat = ' '.join(statement.split())
-        if statement == HIDDEN_PART:
-            removals.append((begin, end))
-            continue
-        if not scope.public or flat.startswith('using enum'):
-            above = None
-            continue
-        if re.match(r'(inline )?namespace|static_assert|using \w+::\w+$|extern|template <>$', statement.strip()):
-            above = None
-            continue
-        member = scope.kind == 'namespace' and re.match(r'[^={}]*[\w>]::(~?\w+|operator\W{1,2})\(', flat) and \
-            not re.match(r'(template <.*> )?(class|struct)\b', flat)
-        if HIDDEN.search(flat) or OWN.search(' '.join(comment)) or member:  # a definition of what a class has declared
-            first = starts[before + 1 - len(comment)] if comment else begin
-            removals.append((first, end + 1))
-            last_end = until
-            continue
-        grouped = [line for line in comment if re.match(r'@(name|[{}])', line)]
-        trailing = any('///<' in lines[at] for at in range(number, until + 1)) or \
-            (until + 1 < len(lines) and re.match(r'\s*///<', lines[until + 1]))
-        if trailing:
-            last_end = until
-            continue
-        if comment and not (grouped and len(grouped) == len(comment)):
-            above = ' '.join(line for line in comment if not re.match(r'@(name|[{}]|tparam|file)', line))
-            last_end = until
-            if re.match(r'(template <.*> ?(requires .*)?)?(class|struct|enum|union)\b', flat):
-                above, last_end = None, -1 # of the class, not of its first member
-            continue
-        joined = last_end >= 0 and all(line.strip() and not re.match(r'\s*///|\s*(public|private|protected):', line)
-                                       for line in lines[last_end + 1:number])
-        above = above if joined else None
-        put = sentence(statement, scope, above)
-        last_end = until
-        if put:
-            insertions[begin] = f'/** {put} */ '
-            shown.append((number + 1, put, ' '.join(statement.split('{')[0].split())))
-    text = edited(text, insertions, removals)
-    text = re.sub(r'^namespace rdma::inline RDMACPP_ABI', 'namespace rdma', text, flags=re.M)
+    """(what Doxygen reads of a header, [(line, what was put in, the declaration)])"""
+    header = Header(text)
+    for declared in declarations.declarations(declarations.blank(text)):
+        header.visit(*declared)
+    text = re.sub(r'^namespace rdma::inline RDMACPP_ABI', 'namespace rdma', header.edited(), flags=re.M)
     for pattern, seen in DETAILS:
         text = re.sub(pattern, seen, text)
     # What is said to the standard library: Doxygen would make pages of it.
     said = r'^template <[^\n]*>\n(?:struct std::\w+<.*?\};|inline constexpr bool std::ranges::\w+<.*?;)'
     text = re.sub(said, lambda m: '\n' * m.group(0).count('\n'), text, flags=re.M | re.S)
     text = re.sub(r'^inline constexpr bool std::ranges::\w+<.*;', '', text, flags=re.M)
-    return text, shown
+    return text, header.shown
 
+
+# ---- pages ---------------------------------------------------------------------------------------------------------
 
 def page_name(path):
     return path.parent.name if path.stem == 'README' else path.stem

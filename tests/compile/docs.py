@@ -5,8 +5,7 @@
 - Doxygen runs once, for the site and for XML; whatever it prints is an error.
 - Every class, member and enumerator of the XML has a brief description.
 - Every href, src and data of the site's pages, and every entry of its navigation, is a file and an anchor that is
-  there; external links are only looked at. No page names anything of namespace detail, or the
-  inline namespace.
+  there; external links are only looked at. No page names anything of namespace detail, or the inline namespace.
 - Every page of docs/ has its place in the navigation; every snippet in docs/snippets is shown somewhere.
 - The links of all Markdown files are files, and headings, that are there.
 
@@ -32,6 +31,7 @@ import build  # noqa: E402: docs/build.py
 import prepare  # noqa: E402: docs/prepare.py
 
 SNIPPET = re.compile(r'^[@\\]snippet (\S+) (\w+)$', re.M)
+LEAK = re.compile(r'\bdetail::\w+|::RDMACPP_ABI')
 MARKER = re.compile(r'^ *//! \[(\w+)\]$', re.M)
 
 
@@ -276,7 +276,7 @@ def main():
         tap.check(not wrong and len(site) > 100, f'every link of the site leads somewhere: {len(site)} pages',
                   '\n'.join(wrong) or 'too few pages')
         leaks = [f'{path.name}: {found}' for path in (output / 'html').glob('*.html')
-                 for found in sorted(set(re.findall(r'\bdetail::\w+|::RDMACPP_ABI', path.read_text(encoding='utf-8'))))]
+                 for found in sorted(set(LEAK.findall(path.read_text(encoding='utf-8'))))]
         tap.check(not leaks, 'no page names anything of namespace detail, or the inline namespace', '\n'.join(leaks))
     lost = [path.name for path in DOCS.glob('*.md') if path.stem not in build.PAGES and path.stem != 'overview']
     tap.check(not lost, 'every page is in the navigation', '\n'.join(lost))
