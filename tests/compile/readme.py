@@ -7,6 +7,7 @@
 - A code block with `<!-- path -->` on the line before it must be that file.
 - Every other block of C++ must be one of the snippets of docs/snippets/readme.cpp, which the test "code of the
   documentation" compiles and runs; and each of these must be printed.
+- The rows of docs/matrix.md that say how the unit ring went are README's, too.
 """
 
 import pathlib
@@ -40,6 +41,11 @@ def differences(text, read, known):
     return wrong
 
 
+def missing_rows(text, table):
+    """The rows of the table that README should have, and has not."""
+    return [row for row in table.splitlines() if re.search(r'\d+ passed', row) and row not in text.splitlines()]
+
+
 def controls():
     """(name, whether it is as it should be) for texts that are known to be right or wrong."""
     text = '<!-- a.cpp -->\n```cpp\nint main() {}\n```\n\n```cpp\nif (a)\n    b();\n```\n'
@@ -50,6 +56,8 @@ def controls():
     yield 'a block that is not its file is found', len(differences(text, other, known)) == 1
     others = snippets(source.replace('b()', 'c()'))
     yield 'a block that is no snippet is found', len(differences(text, right, others)) == 2
+    yield 'a row that is not there is found', missing_rows('| a | 1 passed |', '| a | 1 passed |\n| a | 2 passed |\n| a | no |') \
+        == ['| a | 2 passed |']
     yield 'a README without blocks is found', len(differences('', right, {})) == 2
 
 
@@ -59,6 +67,9 @@ def main():
     wrong = differences(readme, lambda path: (ROOT / path).read_text(encoding='utf-8'),
                         snippets(SNIPPETS.read_text(encoding='utf-8')))
     checks.append(('README prints its programs and pieces as they are', not wrong))
+    missing = missing_rows(readme, (ROOT / 'docs/matrix.md').read_text(encoding='utf-8'))
+    wrong += [f'not there: {row}' for row in missing]
+    checks.append(('README has what the unit ring was run with', not missing))
     print(f'1..{len(checks)}')
     for number, (name, fine) in enumerate(checks, 1):
         print(f'{"ok" if fine else "not ok"} {number} - {name}')
