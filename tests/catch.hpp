@@ -12,8 +12,12 @@
 #include <catch2/catch_all.hpp>
 #define RDMACPP_TEST_CATCH 3
 #else
+#include <new> // Catch2 2 uses it and does not include it, which newer libraries no longer forgive
 #include <catch2/catch.hpp>
 #define RDMACPP_TEST_CATCH 2
+#if defined(__clang__) && __clang_major__ >= 22
+#pragma clang diagnostic ignored "-Wc2y-extensions" // TEST_CASE uses __COUNTER__
+#endif
 #endif
 
 #include <cstdio>

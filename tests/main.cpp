@@ -6,6 +6,7 @@
 
 int main(int argc, char* argv[]) { return Catch::Session().run(argc, argv); }
 #else
+#include <new> // see catch.hpp
 #define CATCH_CONFIG_MAIN
 #include <catch2/catch.hpp>
 #endif

@@ -994,7 +994,7 @@ TEST_CASE_METHOD(objects, "devices: the answers are values", "[objects]") {
     CHECK(device.query_gid_table(std::span(into).first(0), ec).empty());
     CHECK(ec == std::errc::invalid_argument);
     (void)device.query_gid_ex(1, 999, ec);
-    CHECK(ec == std::errc::no_message_available); // ENODATA: not in use
+    CHECK(ec.value() == ENODATA); // not in use
     CHECK(device.query_pkey(1, 0) == 0xffff);
     CHECK(device.get_pkey_index(1, 0xffff) == 0);
     CHECK(device.get_pkey_index(1, 7, ec) == -1);
