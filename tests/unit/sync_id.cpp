@@ -535,12 +535,12 @@ TEST_CASE("sync_id: what is made from its device keeps it alive") {
     rdma_cm_id* const raw = child.native_handle();
     std::optional<rdma::pd> pd(child.verbs());
     std::optional<rdma::mr> region(child.reg_msgs(memory));
-    std::optional<rdma::comp_channel> completions(child.verbs());
-    std::optional<rdma::cq> cq(std::in_place, child.verbs(), 8, *completions);
+    rdma::comp_channel completions(child.verbs());
+    rdma::cq cq(child.verbs(), 8, completions);
     child = {};
     listener = {};
-    completions.reset();
-    cq.reset();
+    completions = {};
+    cq = {};
     region.reset();
     CHECK(fake::count("rdma_destroy_ep", raw) == 0);
     pd.reset();

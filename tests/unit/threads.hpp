@@ -6,7 +6,6 @@
 #include <barrier>
 #include <functional>
 #include <thread>
-#include <vector>
 
 namespace unit {
 
@@ -21,8 +20,7 @@ void at_once(int rounds, std::function<void()> const& before, std::function<void
             end.arrive_and_wait();
         }
     };
-    std::vector<std::thread> threads;
-    (threads.emplace_back([&repeat, &work] { repeat(work); }), ...);
+    std::thread threads[] = {std::thread([&repeat, &work] { repeat(work); })...};
     for (int i = 0; i != rounds; ++i) {
         before();
         start.arrive_and_wait();
