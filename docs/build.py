@@ -158,6 +158,7 @@ def main():
         tidy(page)
     if code == 0:
         straighten(output / 'html')
+        print(output / 'html' / 'index.html')
     return code
 
 

@@ -9,10 +9,10 @@ int main() {
     struct {
         char const* name;
         void (*run)();
-    } const all[] = {{"overview", overview}, {"readme", readme},   {"lifetimes", lifetimes},
-                     {"threads", threads},   {"errors", errors},   {"private_data", private_data},
-                     {"timeouts", timeouts}, {"testing", testing}, {"operations", operations},
-                     {"security", security}};
+    } const all[] = {{"first_steps", first_steps},   {"overview", overview}, {"readme", readme},
+                     {"lifetimes", lifetimes},       {"threads", threads},   {"errors", errors},
+                     {"private_data", private_data}, {"timeouts", timeouts}, {"testing", testing},
+                     {"operations", operations},     {"security", security}};
     for (auto const& [name, run] : all) {
         fake::reset();
         run();

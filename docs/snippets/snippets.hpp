@@ -54,6 +54,7 @@ struct connected_pair {
 
 void overview();
 void readme();
+void first_steps();
 void lifetimes();
 void threads();
 void errors();

@@ -2,6 +2,8 @@
 // The snippets of docs/timeouts.md.
 #include "snippets.hpp"
 
+#include <csignal>
+
 #include <poll.h>
 
 namespace {
@@ -28,6 +30,22 @@ void dead_host() {
     if (ec == std::errc::timed_out)
         std::puts("no answer in time; the kernel's attempt is over, too");
     //! [connect]
+    SNIPPET_CHECK(ec == std::errc::timed_out && !id);
+}
+
+void dead_host_on_iwarp() {
+    rdma::event_channel channel;
+    fake::set_silent("10.77.2.99");
+    fake::set_patience(1h);
+    rdma::address const nobody("10.77.2.99", 7471);
+    //! [signal]
+    struct sigaction wake {};
+    wake.sa_handler = [](int) {}; // nothing to do: that it came ends the call. No SA_RESTART in sa_flags
+    sigaction(SIGUSR1, &wake, nullptr);
+
+    std::error_code ec;
+    rdma::cm_id id = rdma::connect(channel, nobody, {.limit = 200ms, .interrupt_signal = SIGUSR1}, ec);
+    //! [signal]
     SNIPPET_CHECK(ec == std::errc::timed_out && !id);
 }
 
@@ -71,6 +89,7 @@ void completions_in_time() {
 void timeouts() {
     one_event();
     dead_host();
+    dead_host_on_iwarp();
     stopping();
     event_loop();
     completions_in_time();

@@ -99,7 +99,8 @@ struct connect_options {
     conn_param param = {}; ///< With the private data.
     /// On iWARP rdma_connect to a host that does not answer blocks inside the call, which only a signal ends: this one
     /// is sent to the calling thread then, by a timer. The program has a handler for it, which may be empty, installed
-    /// without SA_RESTART. 0: none is sent, and the call may take much longer than the limit there.
+    /// without SA_RESTART; where there is none, connect fails with errc::signal_unhandled before it begins. 0: none is
+    /// sent, and the call may take much longer than the limit there.
     int interrupt_signal = 0;
     connect_report* report = nullptr; ///< Filled, if given.
 };
@@ -123,7 +124,10 @@ public:
 
     /// Up to the point where the QP is there.
     cm_id prepare(std::error_code& ec) noexcept {
-        channel_ = event_channel(ec);
+        if (options_.interrupt_signal != 0 && !interrupter::is_handled(options_.interrupt_signal))
+            ec = errc::signal_unhandled;
+        else
+            channel_ = event_channel(ec);
         cm_id id = ec ? cm_id() : cm_id(channel_, options_.port_space, ec);
         if (!ec)
             reach(connect_step::resolve_addr, ec);

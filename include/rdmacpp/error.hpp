@@ -42,6 +42,8 @@ enum class errc {
     listener_migrates, ///< A listening id cannot move: the kernel loses its queued requests (operation_not_permitted).
     already_joined,    ///< The id is in that multicast group, or leaves it with an ack (already_connected).
     has_qp, ///< Only for an id without a QP of its own: librdmacm does it by itself (operation_not_permitted).
+    signal_unhandled, ///< The program has no handler for connect_options::interrupt_signal, which may end it
+                      ///< (invalid_argument).
 };
 
 /// Why a connection request was refused, as InfiniBand and RoCE report it (iWARP reports an errno).
@@ -126,6 +128,8 @@ struct RDMACPP_EXPORT rdma_error_category final : std::error_category {
         case errc::listener_migrates: return "a listening id cannot migrate: the requests queued on it would be lost";
         case errc::already_joined: return "the id is a member of that multicast group already, or until the last ack";
         case errc::has_qp: return "only for an id without a queue pair of its own: librdmacm does this by itself";
+        case errc::signal_unhandled:
+            return "the program has no handler for connect_options::interrupt_signal (sigaction, without SA_RESTART)";
         }
         return "unknown rdma error";
     }
@@ -139,6 +143,7 @@ struct RDMACPP_EXPORT rdma_error_category final : std::error_category {
         case errc::port_out_of_range:
         case errc::bad_address:
         case errc::family_mismatch:
+        case errc::signal_unhandled:
         case errc::retry_count_out_of_range: return is(std::errc::invalid_argument);
         case errc::already_owned: return is(std::errc::device_or_resource_busy);
         case errc::private_data_too_long:

@@ -203,6 +203,8 @@ enum class errc {
     listener_migrates, ///< A listening id cannot move: the kernel loses its queued requests (operation_not_permitted).
     already_joined,    ///< The id is in that multicast group, or leaves it with an ack (already_connected).
     has_qp, ///< Only for an id without a QP of its own: librdmacm does it by itself (operation_not_permitted).
+    signal_unhandled, ///< The program has no handler for connect_options::interrupt_signal, which may end it
+                      ///< (invalid_argument).
 };
 
 /// Why a connection request was refused, as InfiniBand and RoCE report it (iWARP reports an errno).
@@ -287,6 +289,8 @@ struct RDMACPP_EXPORT rdma_error_category final : std::error_category {
         case errc::listener_migrates: return "a listening id cannot migrate: the requests queued on it would be lost";
         case errc::already_joined: return "the id is a member of that multicast group already, or until the last ack";
         case errc::has_qp: return "only for an id without a queue pair of its own: librdmacm does this by itself";
+        case errc::signal_unhandled:
+            return "the program has no handler for connect_options::interrupt_signal (sigaction, without SA_RESTART)";
         }
         return "unknown rdma error";
     }
@@ -300,6 +304,7 @@ struct RDMACPP_EXPORT rdma_error_category final : std::error_category {
         case errc::port_out_of_range:
         case errc::bad_address:
         case errc::family_mismatch:
+        case errc::signal_unhandled:
         case errc::retry_count_out_of_range: return is(std::errc::invalid_argument);
         case errc::already_owned: return is(std::errc::device_or_resource_busy);
         case errc::private_data_too_long:
@@ -9410,6 +9415,18 @@ public:
     interrupter& operator=(interrupter const&) = delete;
     ~interrupter() = default;
 
+    /// Whether the program has a handler for it: without one most signals end the process. Asked of the kernel, whose
+    /// answer begins with the handler; 0 and 1 are SIG_DFL and SIG_IGN.
+    static bool is_handled(int signal) noexcept {
+#if defined(SYS_rt_sigaction) && !defined(__mips__)
+        std::uintptr_t action[8] = {};
+        constexpr std::size_t bytes_of_mask = 8;
+        return ::syscall(SYS_rt_sigaction, signal, nullptr, action, bytes_of_mask) == 0 && action[0] > 1;
+#else
+        return signal > 0;
+#endif
+    }
+
 private:
     /// Deleted last, when no stop callback can run any more.
     struct timer {
@@ -9545,7 +9562,8 @@ struct connect_options {
     conn_param param = {}; ///< With the private data.
     /// On iWARP rdma_connect to a host that does not answer blocks inside the call, which only a signal ends: this one
     /// is sent to the calling thread then, by a timer. The program has a handler for it, which may be empty, installed
-    /// without SA_RESTART. 0: none is sent, and the call may take much longer than the limit there.
+    /// without SA_RESTART; where there is none, connect fails with errc::signal_unhandled before it begins. 0: none is
+    /// sent, and the call may take much longer than the limit there.
     int interrupt_signal = 0;
     connect_report* report = nullptr; ///< Filled, if given.
 };
@@ -9569,7 +9587,10 @@ public:
 
     /// Up to the point where the QP is there.
     cm_id prepare(std::error_code& ec) noexcept {
-        channel_ = event_channel(ec);
+        if (options_.interrupt_signal != 0 && !interrupter::is_handled(options_.interrupt_signal))
+            ec = errc::signal_unhandled;
+        else
+            channel_ = event_channel(ec);
         cm_id id = ec ? cm_id() : cm_id(channel_, options_.port_space, ec);
         if (!ec)
             reach(connect_step::resolve_addr, ec);

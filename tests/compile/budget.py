@@ -19,7 +19,7 @@ import sys
 import ring
 
 LIMIT, SIZE_LIMIT = 1.7, 1.5
-SINGLE_LIMIT = 1.03 # the single header beside the umbrella, in both
+SINGLE_LIMIT = 1.03 # the text of the single header beside the umbrella, whose tokens it has (single.py)
 RELEASES = pathlib.Path(__file__).resolve().parent / 'budget.txt'
 C_HEADERS = ['rdma/rdma_cma.h', 'rdma/rdma_verbs.h', 'infiniband/verbs.h']
 FLOOR = C_HEADERS + ['system_error', 'span', 'chrono', 'string']
@@ -77,10 +77,11 @@ def main():
     tap = ring.Tap()
     version, (time_then, size_then, kilobytes_then, lines_then) = last_release(RELEASES.read_text(encoding='utf-8'))
 
-    sources = [(FLOOR, ring.INCLUDE), (UMBRELLA, ring.INCLUDE), (UMBRELLA, ring.SINGLE), (['cstddef'], ring.INCLUDE)]
+    sources = [(FLOOR, ring.INCLUDE), (UMBRELLA, ring.INCLUDE), (['cstddef'], ring.INCLUDE)]
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        floor, umbrella, single, least = pool.map(lambda source: instructions(compiler, *source), sources)
-    floor_size, umbrella_size, single_size, least_size = (size(compiler, *source) for source in sources)
+        floor, umbrella, least = pool.map(lambda source: instructions(compiler, *source), sources)
+    floor_size, umbrella_size, least_size = (size(compiler, *source) for source in sources)
+    single_size = size(compiler, UMBRELLA, ring.SINGLE)
 
     tap.check(over(floor, least, LIMIT) and over(floor_size[0], least_size[0], SIZE_LIMIT),
               'control: the C headers and four standard ones are over the limit of <cstddef>')
@@ -90,9 +91,8 @@ def main():
     tap.check(not over(umbrella_size[0], floor_size[0], SIZE_LIMIT),
               f'{umbrella_size[0] / floor_size[0]:.2f} times their text (limit {SIZE_LIMIT}; {version}: '
               f'{size_then:.2f}): {umbrella_size[0] / 1e3:.0f} kB ({kilobytes_then:.0f}), {umbrella_size[1]} lines ({lines_then:.0f})')
-    tap.check(not over(single, umbrella, SINGLE_LIMIT) and not over(single_size[0], umbrella_size[0], SINGLE_LIMIT),
-              f'the single header: {single / umbrella:.3f} times the umbrella, {single_size[0] / umbrella_size[0]:.3f} '
-              f'times its text (limit {SINGLE_LIMIT})')
+    tap.check(not over(single_size[0], umbrella_size[0], SINGLE_LIMIT),
+              f'the single header: {single_size[0] / umbrella_size[0]:.3f} times the text of the umbrella (limit {SINGLE_LIMIT})')
     now = subprocess.run([sys.executable, str(ring.ROOT / 'tools' / 'version.py')], capture_output=True, text=True,
                          check=True).stdout.strip()
     print(f'# for {RELEASES.name}: {now:<10} {umbrella / floor:<13.2f} {umbrella_size[0] / floor_size[0]:<6.2f} '

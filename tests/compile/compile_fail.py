@@ -89,7 +89,7 @@ def controls(tap, compiler):
 
 
 def main():
-    found = ring.need_compilers()
+    found = [compiler for compiler in ring.need_compilers() if not ring.has_older(compiler)]
     snippets = [pathlib.Path(name) for name in sys.argv[1:]] or sorted(SNIPPETS.glob('*.cpp'))
     if not snippets:
         sys.exit(f'no snippets in {SNIPPETS}')

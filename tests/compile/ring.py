@@ -98,6 +98,11 @@ def need_compilers():
     return found
 
 
+def has_older(compiler):
+    """Whether an older one of its family is there: it takes less, and says it in older words."""
+    return any(other.family == compiler.family and other.major < compiler.major for other in compilers())
+
+
 def pick(name):
     """The compiler of that name; where it is missing the whole test is skipped, with the reason."""
     for candidate, found in survey():

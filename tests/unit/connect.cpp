@@ -753,6 +753,24 @@ TEST_CASE("connect: a call that blocks is ended by the signal that the program a
     }
 }
 
+TEST_CASE("connect: a signal that would end the process is refused before any call") {
+    world w;
+    both::watchdog const watch;
+    for (int const signal : {int{SIGUSR2}, int{SIGKILL}, 1000, -1}) {
+        CAPTURE(signal);
+        outcome const end = attempt(false, {}, at(silent_siw), {.interrupt_signal = signal});
+        CHECK(end.ec == rdma::errc::signal_unhandled);
+        CHECK(fake::count("rdma_create_event_channel") == 0);
+    }
+    struct sigaction before {
+    }, ignored{};
+    ignored.sa_handler = SIG_IGN;
+    REQUIRE(::sigaction(SIGUSR2, &ignored, &before) == 0);
+    outcome const end = attempt(true, {}, at(silent_siw), {.interrupt_signal = SIGUSR2});
+    REQUIRE(::sigaction(SIGUSR2, &before, nullptr) == 0);
+    CHECK(end.ec == rdma::errc::signal_unhandled);
+}
+
 TEST_CASE("connect: a call that blocks is ended by a stop") {
     world w;
     both::watchdog const watch;

@@ -39,6 +39,7 @@ TEST_CASE("every errc has a message of its own, and the std::errc that it promis
         promise{no_id_to_take, std::errc::operation_not_permitted},
         promise{qp_exists, std::errc::file_exists},
         promise{poll_failed, std::errc::io_error},
+        promise{signal_unhandled, std::errc::invalid_argument},
     };
     std::set<std::string> messages;
     for (promise const& each : promises) {

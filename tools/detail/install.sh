@@ -58,12 +58,13 @@ apt_update() {
     apt_is_fresh=1
 }
 
-# choose 'A|B': the first one that is installed, else the first one apt knows, else the first.
+# choose 'A|B': the first one that is installed, or that apt knows, else the first.
 choose() {
     local name names
     IFS='|' read -ra names <<<"$1"
-    for name in "${names[@]}"; do is_installed "$name" && { say "$name"; return; }; done
-    for name in "${names[@]}"; do apt_knows "$name" && { say "$name"; return; }; done
+    for name in "${names[@]}"; do
+        if is_installed "$name" || apt_knows "$name"; then say "$name"; return; fi
+    done
     say "${names[0]}"
 }
 
@@ -103,8 +104,9 @@ install_packages() {
         apt_knows "$(choose "$spec")" || { apt_update || true; break; }
     done
     local wanted=()
-    for spec in "${missing[@]}"; do
+    for spec; do # all of them: with new lists another one may be the choice
         name=$(choose "$spec")
+        if is_installed "$name"; then continue; fi
         if apt_knows "$name"; then wanted+=("$name"); else unknown+=("$name"); fi
     done
 

@@ -8,6 +8,8 @@
 #include "../any_stop_token.hpp"
 #include "../timeout.hpp"
 
+#include <cstddef>
+#include <cstdint>
 #include <ctime>
 #include <system_error>
 
@@ -30,6 +32,18 @@ public:
     interrupter(interrupter const&) = delete;
     interrupter& operator=(interrupter const&) = delete;
     ~interrupter() = default;
+
+    /// Whether the program has a handler for it: without one most signals end the process. Asked of the kernel, whose
+    /// answer begins with the handler; 0 and 1 are SIG_DFL and SIG_IGN.
+    static bool is_handled(int signal) noexcept {
+#if defined(SYS_rt_sigaction) && !defined(__mips__)
+        std::uintptr_t action[8] = {};
+        constexpr std::size_t bytes_of_mask = 8;
+        return ::syscall(SYS_rt_sigaction, signal, nullptr, action, bytes_of_mask) == 0 && action[0] > 1;
+#else
+        return signal > 0;
+#endif
+    }
 
 private:
     /// Deleted last, when no stop callback can run any more.
