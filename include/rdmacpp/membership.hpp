@@ -18,8 +18,10 @@ namespace rdma::inline RDMACPP_ABI {
 
 /// How an id joins a multicast group (rdma_cm_mc_join_flags).
 enum class join_flag {
-    fullmember = 0,          ///< to send and receive
-    sendonly_fullmember = 1, ///< only to send: the QP is not attached to the group
+    /// To send and receive.
+    fullmember = 0,
+    /// Only to send: the QP is not attached to the group.
+    sendonly_fullmember = detail::mc_join_flag_sendonly_fullmember,
 };
 
 /// An id's membership in a multicast group, of cm_id::join_multicast: it leaves when it is dropped.

@@ -3394,8 +3394,10 @@ int get_remote_ece(Id* id, Ece& ece) noexcept {
         return not_there();
 }
 
-// RDMA_CM_JOIN_MC_ATTR_ADDRESS, RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS and RDMA_OPTION_ID_ACK_TIMEOUT.
+// RDMA_CM_JOIN_MC_ATTR_ADDRESS, RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS, RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER and
+// RDMA_OPTION_ID_ACK_TIMEOUT.
 inline constexpr std::uint32_t join_mc_attr_address = 1, join_mc_attr_join_flags = 2;
+inline constexpr int mc_join_flag_sendonly_fullmember = 1;
 inline constexpr int option_id_ack_timeout = 3;
 
 template <class Id, class Attr = rdma_cm_join_mc_attr_ex>
@@ -4086,7 +4088,7 @@ inline join_record* channel_state::find_join(id_record const& id, rdma_cm_event 
 /// One group at most once: librdmacm finds it by its address alone.
 inline join_record* channel_state::join(id_record& id, address const& group, int flag, void* context,
                                         std::error_code& ec) noexcept {
-    bool const send_only = flag == 1; // RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER
+    bool const send_only = flag == mc_join_flag_sendonly_fullmember;
     auto* const join = new (std::nothrow) join_record(id, group, context, send_only);
     if (!join) {
         ec = system_error_code(ENOMEM);
@@ -4098,10 +4100,10 @@ inline join_record* channel_state::join(id_record& id, address const& group, int
             if (other->group == group)
                 ec = errc::already_joined;
         auto* const to = const_cast<sockaddr*>(join->group.native_handle()); // C only reads it
+        auto const role = static_cast<std::uint32_t>(flag);
         if (!ec)
-            ec =
-                check_errno(flag == plain_join ? ::rdma_join_multicast(id.raw, to, join)
-                                               : join_multicast_ex(id.raw, to, static_cast<std::uint32_t>(flag), join));
+            ec = check_errno(flag == plain_join ? ::rdma_join_multicast(id.raw, to, join)
+                                                : join_multicast_ex(id.raw, to, role, join));
         if (!ec) {
             join->next = id.joins;
             id.joins = join;
@@ -5330,8 +5332,10 @@ namespace rdma::inline RDMACPP_ABI {
 
 /// How an id joins a multicast group (rdma_cm_mc_join_flags).
 enum class join_flag {
-    fullmember = 0,          ///< to send and receive
-    sendonly_fullmember = 1, ///< only to send: the QP is not attached to the group
+    /// To send and receive.
+    fullmember = 0,
+    /// Only to send: the QP is not attached to the group.
+    sendonly_fullmember = detail::mc_join_flag_sendonly_fullmember,
 };
 
 /// An id's membership in a multicast group, of cm_id::join_multicast: it leaves when it is dropped.

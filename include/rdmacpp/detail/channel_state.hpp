@@ -633,7 +633,7 @@ inline join_record* channel_state::find_join(id_record const& id, rdma_cm_event 
 /// One group at most once: librdmacm finds it by its address alone.
 inline join_record* channel_state::join(id_record& id, address const& group, int flag, void* context,
                                         std::error_code& ec) noexcept {
-    bool const send_only = flag == 1; // RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER
+    bool const send_only = flag == mc_join_flag_sendonly_fullmember;
     auto* const join = new (std::nothrow) join_record(id, group, context, send_only);
     if (!join) {
         ec = system_error_code(ENOMEM);
@@ -645,10 +645,10 @@ inline join_record* channel_state::join(id_record& id, address const& group, int
             if (other->group == group)
                 ec = errc::already_joined;
         auto* const to = const_cast<sockaddr*>(join->group.native_handle()); // C only reads it
+        auto const role = static_cast<std::uint32_t>(flag);
         if (!ec)
-            ec =
-                check_errno(flag == plain_join ? ::rdma_join_multicast(id.raw, to, join)
-                                               : join_multicast_ex(id.raw, to, static_cast<std::uint32_t>(flag), join));
+            ec = check_errno(flag == plain_join ? ::rdma_join_multicast(id.raw, to, join)
+                                                : join_multicast_ex(id.raw, to, role, join));
         if (!ec) {
             join->next = id.joins;
             id.joins = join;

@@ -118,8 +118,10 @@ int get_remote_ece(Id* id, Ece& ece) noexcept {
         return not_there();
 }
 
-// RDMA_CM_JOIN_MC_ATTR_ADDRESS, RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS and RDMA_OPTION_ID_ACK_TIMEOUT.
+// RDMA_CM_JOIN_MC_ATTR_ADDRESS, RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS, RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER and
+// RDMA_OPTION_ID_ACK_TIMEOUT.
 inline constexpr std::uint32_t join_mc_attr_address = 1, join_mc_attr_join_flags = 2;
+inline constexpr int mc_join_flag_sendonly_fullmember = 1;
 inline constexpr int option_id_ack_timeout = 3;
 
 template <class Id, class Attr = rdma_cm_join_mc_attr_ex>
