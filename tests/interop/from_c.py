@@ -123,7 +123,8 @@ def run_in_guest(programs):
         print('Bail out! tools/softrdma --check failed: ' + ' '.join((found.stdout + found.stderr).split()))
         return 1
     sys.stdout.flush()
-    os.execv(softrdma, [str(softrdma), '--no-install', '--timeout', '500', '--', sys.executable, __file__, *programs])
+    options = ['--no-install', '--cpus', '1', '--timeout', '500']  # one processor: see rping.py
+    os.execv(softrdma, [str(softrdma), *options, '--', sys.executable, __file__, *programs])
 
 
 def c_calls(text):

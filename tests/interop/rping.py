@@ -353,7 +353,8 @@ def run_in_guest(script, arguments):
         return 1
     sys.stdout.flush()
     me = [sys.executable, os.path.abspath(script)]
-    os.execv(softrdma, [str(softrdma), '--no-install', '--timeout', '900', '--', *me, *arguments])
+    # One processor: programs that wait for each other need no more, and each emulated one costs, also when idle.
+    os.execv(softrdma, [str(softrdma), '--no-install', '--cpus', '1', '--timeout', '900', '--', *me, *arguments])
 
 
 def main():
