@@ -320,6 +320,24 @@ struct acceptor_options {
     bool af_only = false;    ///< See cm_id::set_af_only.
 };
 
+namespace detail {
+/// Binds an id and listens. @return the last C function that was called
+inline char const* listen(cm_id& id, address const& local, acceptor_options const& options,
+                          std::error_code& ec) noexcept {
+    if (options.reuse_addr)
+        id.set_reuse_addr(true, ec);
+    if (!ec && options.af_only)
+        id.set_af_only(true, ec);
+    if (ec)
+        return "rdma_set_option";
+    id.bind(local, ec);
+    if (ec)
+        return "rdma_bind_addr";
+    id.listen(options.backlog, ec);
+    return "rdma_listen";
+}
+} // namespace detail
+
 /// A listener, and a range over its requests:
 ///
 ///     rdma::acceptor acceptor(rdma::address::any_v6(7471));
@@ -385,17 +403,7 @@ private:
         listener_ = cm_id(channel_, options.port_space, ec);
         if (ec)
             return "rdma_create_id";
-        if (options.reuse_addr)
-            listener_.set_reuse_addr(true, ec);
-        if (!ec && options.af_only)
-            listener_.set_af_only(true, ec);
-        if (ec)
-            return "rdma_set_option";
-        listener_.bind(local, ec);
-        if (ec)
-            return "rdma_bind_addr";
-        listener_.listen(options.backlog, ec);
-        return "rdma_listen";
+        return detail::listen(listener_, local, options, ec);
     }
 
     event_channel channel_{no_init};

@@ -45,13 +45,9 @@ constexpr access for_send() noexcept { return access::none; }               ///<
 constexpr access for_recv() noexcept { return access::local_write; }        ///< We receive into it.
 constexpr access for_remote_read() noexcept { return access::remote_read; } ///< The peer reads it.
 /// The peer writes it.
-constexpr access for_remote_write() noexcept {
-    return access::remote_write | access::local_write;
-}
+constexpr access for_remote_write() noexcept { return access::remote_write | access::local_write; }
 /// The peer's atomics change it.
-constexpr access for_remote_atomic() noexcept {
-    return access::remote_atomic | access::local_write;
-}
+constexpr access for_remote_atomic() noexcept { return access::remote_atomic | access::local_write; }
 /// We read the peer's memory into it: on iWARP that takes remote write access, which elsewhere would only be a risk.
 constexpr access for_read_sink(transport_type transport) noexcept {
     return transport == transport_type::iwarp ? for_remote_write() : access::local_write;

@@ -115,6 +115,8 @@ public:
             operations_->destroy(token_);
     }
 
+    /// Whether there is anything that may stop.
+    explicit operator bool() const noexcept { return operations_ != nullptr; }
     /// Whether it was asked to stop.
     bool stop_requested() const noexcept { return operations_ && operations_->requested(token_); }
 

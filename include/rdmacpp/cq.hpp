@@ -36,6 +36,9 @@ struct completion_wait {
     std::size_t run(cq_ref const* cqs, std::size_t count, std::span<work_completion> into,
                     std::error_code& ec) noexcept;
 
+    /// Takes the event of a CQ off its channel, if there is one, and acks it; never waits.
+    static bool take_event(cq_ref const& cq, std::error_code& ec) noexcept;
+
 private:
     std::size_t drain(cq_ref const* cqs, std::size_t count, std::span<work_completion> into,
                       std::error_code& ec) noexcept;
@@ -284,6 +287,15 @@ inline void completion_wait::ack(cq_ref const* cqs, std::size_t count, ibv_cq* c
         if (cqs[i].native_handle() == cq)
             return keeper(cqs[i])->settle_later(cq, 1);
     ::ibv_ack_cq_events(cq, 1);
+}
+
+[[gnu::always_inline]] inline bool completion_wait::take_event(cq_ref const& cq, std::error_code& ec) noexcept {
+    for (ibv_cq* raw = nullptr; cq_event::try_get(*keeper(cq)->channel, raw, {}, ec) && !ec;) {
+        ack(&cq, 1, raw);
+        if (raw == cq.native_handle())
+            return true;
+    }
+    return false;
 }
 
 /// What is armed raises an event that nobody waits for any more: to be taken off before it is armed again.

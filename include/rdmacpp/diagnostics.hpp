@@ -19,6 +19,7 @@ enum class diagnostic_kind {
     destroy_failed,   ///< A C destroy function failed; the C object is left as it is, and never touched again.
     request_rejected, ///< A CONNECT_REQUEST that nobody took was rejected and its id destroyed.
     event_swallowed,  ///< An event came for an id already dropped: it was acked and not delivered.
+    channel_failed,   ///< An event channel gave an error to a loop, where some of its ids have handlers.
 };
 
 /// One message to the hook.
@@ -26,7 +27,7 @@ struct diagnostic {
     diagnostic_kind kind;  ///< What happened.
     char const* function;  ///< The C function concerned, such as "rdma_destroy_id".
     void const* object;    ///< The C object concerned: for printing only, it may be gone.
-    std::error_code error; ///< For destroy_failed: why.
+    std::error_code error; ///< Why, for what failed.
 };
 
 /// The type of the hook. It is called on the thread where things happen, never under a lock of the library.

@@ -39,9 +39,11 @@ class cq_set;
 class device_list;
 class device_ref;
 class devices;
+class dispatcher;
 class dm;
 class dm_ref;
 class endpoint;
+class epoll_loop;
 class error;
 class event_channel;
 class event_channel_ref;
@@ -49,6 +51,7 @@ class flow;
 class flow_action;
 class flow_action_ref;
 class flow_ref;
+class id_handler;
 class mcast;
 class membership;
 class mr;
@@ -89,6 +92,7 @@ struct connect_options;
 struct connect_report;
 struct cq_init_attr_ex;
 struct diagnostic;
+struct dispatch_stats;
 struct drained;
 struct polled;
 struct qp_attr;
@@ -101,6 +105,26 @@ struct srq_init_attr_ex;
 struct wait_options;
 struct wq_cap;
 struct wq_init_attr;
+
+namespace async {
+template <class Operation, bool Throws>
+class awaitable;
+template <class Channel>
+class events;
+template <class T>
+class task;
+class acceptor;
+class any_loop;
+class cm_id;
+class cq;
+class event_channel;
+class limits;
+class poll_loop;
+class registration;
+class request;
+class tasks;
+struct callback;
+} // namespace async
 
 } // namespace RDMACPP_ABI
 } // namespace rdma

@@ -1548,6 +1548,7 @@ enum class diagnostic_kind {
     destroy_failed,   ///< A C destroy function failed; the C object is left as it is, and never touched again.
     request_rejected, ///< A CONNECT_REQUEST that nobody took was rejected and its id destroyed.
     event_swallowed,  ///< An event came for an id already dropped: it was acked and not delivered.
+    channel_failed,   ///< An event channel gave an error to a loop, where some of its ids have handlers.
 };
 
 /// One message to the hook.
@@ -1555,7 +1556,7 @@ struct diagnostic {
     diagnostic_kind kind;  ///< What happened.
     char const* function;  ///< The C function concerned, such as "rdma_destroy_id".
     void const* object;    ///< The C object concerned: for printing only, it may be gone.
-    std::error_code error; ///< For destroy_failed: why.
+    std::error_code error; ///< Why, for what failed.
 };
 
 /// The type of the hook. It is called on the thread where things happen, never under a lock of the library.
@@ -1612,6 +1613,8 @@ public:
         if (buckets_ != first_)
             delete[] buckets_;
     }
+
+    std::size_t size() const noexcept { return size_; }
 
     T* find(void const* key) const noexcept {
         for (T* node = bucket(key); node; node = node->next)
@@ -1825,6 +1828,8 @@ public:
             operations_->destroy(token_);
     }
 
+    /// Whether there is anything that may stop.
+    explicit operator bool() const noexcept { return operations_ != nullptr; }
     /// Whether it was asked to stop.
     bool stop_requested() const noexcept { return operations_ && operations_->requested(token_); }
 
@@ -5869,6 +5874,9 @@ struct completion_wait {
     std::size_t run(cq_ref const* cqs, std::size_t count, std::span<work_completion> into,
                     std::error_code& ec) noexcept;
 
+    /// Takes the event of a CQ off its channel, if there is one, and acks it; never waits.
+    static bool take_event(cq_ref const& cq, std::error_code& ec) noexcept;
+
 private:
     std::size_t drain(cq_ref const* cqs, std::size_t count, std::span<work_completion> into,
                       std::error_code& ec) noexcept;
@@ -6119,6 +6127,15 @@ inline void completion_wait::ack(cq_ref const* cqs, std::size_t count, ibv_cq* c
     ::ibv_ack_cq_events(cq, 1);
 }
 
+[[gnu::always_inline]] inline bool completion_wait::take_event(cq_ref const& cq, std::error_code& ec) noexcept {
+    for (ibv_cq* raw = nullptr; cq_event::try_get(*keeper(cq)->channel, raw, {}, ec) && !ec;) {
+        ack(&cq, 1, raw);
+        if (raw == cq.native_handle())
+            return true;
+    }
+    return false;
+}
+
 /// What is armed raises an event that nobody waits for any more: to be taken off before it is armed again.
 inline void completion_wait::leave_armed(cq_ref const* cqs, std::size_t count) noexcept {
     for (std::size_t i = 0; i != count; ++i)
@@ -6358,13 +6375,9 @@ constexpr access for_send() noexcept { return access::none; }               ///<
 constexpr access for_recv() noexcept { return access::local_write; }        ///< We receive into it.
 constexpr access for_remote_read() noexcept { return access::remote_read; } ///< The peer reads it.
 /// The peer writes it.
-constexpr access for_remote_write() noexcept {
-    return access::remote_write | access::local_write;
-}
+constexpr access for_remote_write() noexcept { return access::remote_write | access::local_write; }
 /// The peer's atomics change it.
-constexpr access for_remote_atomic() noexcept {
-    return access::remote_atomic | access::local_write;
-}
+constexpr access for_remote_atomic() noexcept { return access::remote_atomic | access::local_write; }
 /// We read the peer's memory into it: on iWARP that takes remote write access, which elsewhere would only be a risk.
 constexpr access for_read_sink(transport_type transport) noexcept {
     return transport == transport_type::iwarp ? for_remote_write() : access::local_write;
@@ -10027,6 +10040,24 @@ struct acceptor_options {
     bool af_only = false;    ///< See cm_id::set_af_only.
 };
 
+namespace detail {
+/// Binds an id and listens. @return the last C function that was called
+inline char const* listen(cm_id& id, address const& local, acceptor_options const& options,
+                          std::error_code& ec) noexcept {
+    if (options.reuse_addr)
+        id.set_reuse_addr(true, ec);
+    if (!ec && options.af_only)
+        id.set_af_only(true, ec);
+    if (ec)
+        return "rdma_set_option";
+    id.bind(local, ec);
+    if (ec)
+        return "rdma_bind_addr";
+    id.listen(options.backlog, ec);
+    return "rdma_listen";
+}
+} // namespace detail
+
 /// A listener, and a range over its requests:
 ///
 ///     rdma::acceptor acceptor(rdma::address::any_v6(7471));
@@ -10092,17 +10123,7 @@ private:
         listener_ = cm_id(channel_, options.port_space, ec);
         if (ec)
             return "rdma_create_id";
-        if (options.reuse_addr)
-            listener_.set_reuse_addr(true, ec);
-        if (!ec && options.af_only)
-            listener_.set_af_only(true, ec);
-        if (ec)
-            return "rdma_set_option";
-        listener_.bind(local, ec);
-        if (ec)
-            return "rdma_bind_addr";
-        listener_.listen(options.backlog, ec);
-        return "rdma_listen";
+        return detail::listen(listener_, local, options, ec);
     }
 
     event_channel channel_{no_init};
@@ -11586,9 +11607,11 @@ class cq_set;
 class device_list;
 class device_ref;
 class devices;
+class dispatcher;
 class dm;
 class dm_ref;
 class endpoint;
+class epoll_loop;
 class error;
 class event_channel;
 class event_channel_ref;
@@ -11596,6 +11619,7 @@ class flow;
 class flow_action;
 class flow_action_ref;
 class flow_ref;
+class id_handler;
 class mcast;
 class membership;
 class mr;
@@ -11636,6 +11660,7 @@ struct connect_options;
 struct connect_report;
 struct cq_init_attr_ex;
 struct diagnostic;
+struct dispatch_stats;
 struct drained;
 struct polled;
 struct qp_attr;
@@ -11648,6 +11673,26 @@ struct srq_init_attr_ex;
 struct wait_options;
 struct wq_cap;
 struct wq_init_attr;
+
+namespace async {
+template <class Operation, bool Throws>
+class awaitable;
+template <class Channel>
+class events;
+template <class T>
+class task;
+class acceptor;
+class any_loop;
+class cm_id;
+class cq;
+class event_channel;
+class limits;
+class poll_loop;
+class registration;
+class request;
+class tasks;
+struct callback;
+} // namespace async
 
 } // namespace RDMACPP_ABI
 } // namespace rdma

@@ -37,6 +37,9 @@ SENT = '{status = success, wr_id = 7, qp_num = 3, opcode = send}'
 FLUSHED = '{status = wr_flush_err, wr_id = 7, qp_num = 3, vendor_err = 0x51}'
 CQ = rf'cq {ID} {OF} = {{cqe = 16, channel_fd = \d+'
 
+IDLE = rf'{ID} - -> - = {{state = idle, port_space = tcp, channel_fd = \d+'
+OURS = r'\(anonymous namespace\)::'
+
 # Of each expression: all that gdb prints.
 EXPECTED = {
     'servers': SERVERS,
@@ -117,6 +120,39 @@ EXPECTED = {
     'acceptor': rf'{ID} 10\.77\.1\.1:7472 -> - = {{state = listening, port_space = tcp, device = "rxe0" port 1, '
                 r'channel_fd = \d+}',
     'no_endpoint': 'empty',
+    'loop': r'fd \d+ = {keep_it_running = 4, timers = 1}',
+    'polls': '1 asked for',
+    'any_loop': rf'rdma::epoll_loop at {ID}',
+    'awaited': r'fd \d+ = {ids = 3, handlers = 0, waiting = 3}',
+    'no_awaited': 'empty',
+    'waited': rf'{IDLE}, events_kept = 0, waiting\[0\] = {OURS}wait_for waits for the next event, '
+              rf'waiting\[1\] = {OURS}wait_for waits for the next event}}',
+    'kept_for': rf'{IDLE}, events_held = 1 x ADDR_CHANGE, events_kept = 1}}',
+    'no_waited': 'empty',
+    'requests': rf'{ID} 10\.77\.1\.1:7473 -> - = {{state = listening, port_space = tcp, device = "rxe0" port 1, '
+                rf'channel_fd = \d+, events_kept = 0, waiting\[0\] = {OURS}take waits for the next request}}',
+    'no_requests': 'empty',
+    'no_request': 'decided, or empty',
+    'queue': rf'cq {ID} {OF} = {{armed = true, in_flight = 1, not_asked_for = 0, '
+             rf'waiting\[0\] = {OURS}receive waits for its receive}}',
+    'no_queue': 'empty',
+    'device_events': rf'of rdma::async_channel = {{waiting\[0\] = {OURS}watch waits for an event}}',
+    'no_events': 'empty',
+    'waits': rf'{OURS}wait_through, which waits',
+    'done': 'done',
+    'fresh': rf'{OURS}wait_for, not begun',
+    'no_task': 'empty',
+    'running': '1 not done',
+    'unlimited': 'no limit',
+    'in_time': r'until \d+\.\d+ s of the steady clock',
+    'stoppable': 'until it is stopped',
+    'callback': 'main::.* with 0x0',
+    'timer': 'with rdma::epoll_loop',
+    'turn': 'with rdma::async::poll_loop',
+    'no_registration': 'empty',
+    'dispatcher': r'fd \d+ = {handlers = 1, handled = 0, unowned = 0}',
+    'handled': rf'{{<rdma::\w+::id_handler> = {IDLE}}}, <No data fields>}}',
+    'next': 'nobody waits',
 }
 
 # Some lines of `info rdma`.
@@ -128,6 +164,13 @@ LINES = [
     rf'rc qp \d+ {OF} \(2 pins\)',
     rf'mr 4096 bytes at {ID} {OF} \(1 pin\)',
     r'context "rxe0" \(5 pins\)',
+    r'waited for in a loop: event channel fd \d+',
+    rf'  {OURS}wait_for waits for the next event of id {ID} - -> -',
+    rf'  {OURS}take waits for the next request of id {ID} 10\.77\.1\.1:7473 -> -',
+    rf'waited for in a loop: cq {ID} {OF} \(armed: true, in flight: 1, not asked for: 0\)',
+    rf'  {OURS}receive waits for its receive',
+    r'waited for in a loop: rdma::async_channel',
+    rf'  {OURS}watch waits for an event',
 ]
 
 
@@ -197,14 +240,32 @@ def check_rubbish(tap, answers, where):
               f'control: without the printers it looks otherwise, {where}', answers['without'])
 
 
-def covered(tap):
-    """Whether each public class has a printer, but those that live for the length of a few calls."""
+def classes_of(forward):
+    """The classes that fwd.hpp declares; those of a namespace in rdma with its name."""
+    found, space = [], ''
+    for opened, name in re.findall(r'^(?:namespace (\w+) \{|\} // namespace \w+|class (\w+);)$', forward, re.M):
+        if name:
+            found.append(space + name)
+        else:
+            space = f'{opened}::' if opened and opened != 'rdma' else ''
+    return found
+
+
+def unprinted(forward, printers):
+    """The public classes without a printer, but for those that live for the length of a few calls."""
     plain = {'any_stop_token', 'completed_ex', 'cq_set', 'polling', 'wr_batch'}
-    classes = set(re.findall(r'^class (\w+);', (ring.PROJECT / 'fwd.hpp').read_text(encoding='utf-8'), re.M))
-    text = PRINTERS.read_text(encoding='utf-8')
-    named = set(re.findall(r"'(\w+)'", text))
-    missing = {each for each in classes - plain if each not in named and each.removesuffix('_ref') not in named}
-    tap.check(classes and not missing, 'every class has a printer', ' '.join(sorted(missing)))
+    named = set(re.findall(r"'([\w:]+)'", printers))
+    return [each for each in classes_of(forward)
+            if each not in named | plain and each.removesuffix('_ref') not in named]
+
+
+def covered(tap):
+    forward = 'namespace rdma {\nclass a;\nnamespace async {\nclass a;\nclass b;\n} // namespace async\nclass c;\n}'
+    tap.check(unprinted(forward, "'a': A, 'async::b': B") == ['async::a', 'c'],
+              'control: a class without a printer is found, also of rdma::async')
+    forward = (ring.PROJECT / 'fwd.hpp').read_text(encoding='utf-8')
+    missing = unprinted(forward, PRINTERS.read_text(encoding='utf-8'))
+    tap.check('async::cm_id' in classes_of(forward) and not missing, 'every class has a printer', ' '.join(missing))
 
 
 def with_compiler(tap, compiler, library, folder):

@@ -75,6 +75,8 @@ def main():
     names = ring.headers()
 
     alone = [] if ring.has_older(compiler) else names
+    if compiler.family == 'clang': # the parts of async.hpp one by one with g++ only
+        alone = [name for name in alone if not name.startswith('rdmacpp/async/')]
     work = [(header, STANDARD[compiler.family]) for header in alone]
     together = [('rdmacpp/rdmacpp.hpp', standard) for standard in ring.STANDARDS]
     work += [item for item in together if item not in work]
@@ -84,7 +86,7 @@ def main():
 
     for standard in ring.STANDARDS:
         status, output = compiler.run([*ring.flags(standard), '-fno-exceptions', '-fno-rtti', '-fsyntax-only'],
-                                      ring.including(names))
+                                      ring.including(name for name in names if not ring.needs_others(name)))
         tap.check(status == 0, f'all headers, {standard} -fno-exceptions -fno-rtti', output)
 
     for header in CPP11:

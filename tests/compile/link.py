@@ -34,7 +34,7 @@ def link_two(first, second, names, directory, include=ring.INCLUDE):
 
 def missing_from_umbrella(names, umbrella_text):
     listed = {name if angle else f'rdmacpp/{name}' for _, name, angle in ring.includes_of(umbrella_text)}
-    public = {name for name in names if not ring.is_detail(name)} - {UMBRELLA} - ring.ADAPTERS
+    public = {name for name in names if ring.in_umbrella(name) and not ring.is_detail(name)} - {UMBRELLA}
     return sorted(public - listed)
 
 
@@ -57,7 +57,7 @@ def main():
     tap = ring.Tap()
     tap.skips()
     controls(tap, found[0])
-    names = [name for name in ring.headers() if name not in ring.ADAPTERS]
+    names = [name for name in ring.headers() if not ring.needs_others(name)]
 
     pairs = [(compiler, compiler) for compiler in found] + list(itertools.combinations(found, 2))
 

@@ -107,6 +107,9 @@ def main():
         for standard in ring.STANDARDS:
             wrong = compare(compiler, ring.INCLUDE, 'rdmacpp/rdmacpp.hpp', standard, must, may)
             tap.check(not wrong, f'no macro leaks: {compiler}, {standard}', '\n'.join(wrong))
+    for header in sorted(ring.APART):
+        wrong = compare(found[0], ring.INCLUDE, header, 'c++20', must, may)
+        tap.check(not wrong, f'no macro leaks: {header}', '\n'.join(wrong))
     tap.done()
 
 

@@ -25,8 +25,10 @@ PROJECT = INCLUDE / 'rdmacpp'
 SINGLE = ROOT / 'single_include' # the same in one file
 AMALGAMATE = ROOT / 'tools' / 'amalgamate'
 
-# Headers that an application includes by itself, because they need something beyond rdma-core. None yet.
-ADAPTERS = set()
+# Headers that an application includes by itself: coroutines cost every includer, and event loops need something beyond
+# rdma-core. What is in rdmacpp/async belongs to rdmacpp/async.hpp.
+APART = {'rdmacpp/async.hpp', 'rdmacpp/dispatcher.hpp', 'rdmacpp/epoll.hpp'}
+ADAPTERS = {'rdmacpp/asio.hpp', 'rdmacpp/boost_asio.hpp', 'rdmacpp/uv.hpp'}
 
 # The full set, and every warning is an error. Our headers come with -I, never with -isystem: users see what we see.
 WARNINGS = ['-Wall', '-Wextra', '-Wpedantic', '-Wconversion', '-Wsign-conversion', '-Wshadow', '-Wold-style-cast',
@@ -150,6 +152,15 @@ def headers(include=INCLUDE):
 
 def is_detail(header):
     return '/detail/' in header
+
+
+def in_umbrella(header):
+    return header not in APART | ADAPTERS and not header.startswith('rdmacpp/async/')
+
+
+def needs_others(header):
+    """Whether it includes what is neither rdma-core's nor the compiler's."""
+    return header in ADAPTERS or 'asio' in header
 
 
 def including(names):

@@ -32,6 +32,14 @@ CLOSING = {'(': ')', '{': '}', '[': ']'}
 EXCUSED = {
     'rdma::error::error': 'makes the exception itself, and is called where one is thrown',
     'rdma::connect_error::connect_error': 'likewise',
+    **dict.fromkeys([
+        'rdma::async::callback::operator ()', 'rdma::async::awaitable::begin', 'rdma::async::awaitable::await_ready',
+        'rdma::async::awaitable::await_suspend', 'rdma::async::poll_loop::poll', 'rdma::async::task::start',
+        'rdma::async::task::get', 'rdma::async::tasks::spawn', 'rdma::dispatcher::dispatch', 'rdma::epoll_loop::run',
+        'rdma::epoll_loop::run_once'],
+        "runs the program's coroutines and handlers, and throws what they throw"),
+    **dict.fromkeys(['rdma::asio::loop::loop', 'rdma::asio::initiate', 'rdma::boost_asio::loop::loop',
+                     'rdma::boost_asio::initiate'], 'throws what Asio does'),
 }
 
 
@@ -151,7 +159,7 @@ class Parser:
             self.at += 1
             hidden = 'detail' in name or not name
             # Inline namespaces, also those of `namespace a::inline b`, are no part of the name.
-            name = re.sub(r'\binline \w+', '', ' '.join(name)).replace(' ', '').strip(':')
+            name = re.sub(r'\binline \w+', '', ' '.join(name)).replace(' ', '').replace('::::', '::').strip(':')
             self.scope('::'.join(filter(None, [scope, '' if inline else name])), '', public and not hidden)
             return
         self.at = head

@@ -7,6 +7,7 @@
 
 #include <array>
 #include <atomic>
+#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <memory>
@@ -248,6 +249,7 @@ inline void on_device(char const* name, void (*run)(device const&),
     device const found = both::find_device(name);
     if (!found)
         RDMACPP_SKIP("there is no device " + std::string(name));
+    std::signal(SIGPIPE, SIG_IGN); // siw raises it in ibv_post_send when the peer has just gone
     clean_kernel const around(limit);
     run(found);
 }

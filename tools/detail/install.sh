@@ -151,7 +151,7 @@ need_to_build() {
     for name in meson ninja pkg-config python3; do have "$name" || missing+=("$name"); done
     have "${CXX:-c++}" || have g++ || missing+=('a C++ compiler')
     if have pkg-config; then
-        for name in librdmacm libibverbs; do pkg-config --exists "$name" || missing+=("$name"); done
+        for name in librdmacm libibverbs zlib; do pkg-config --exists "$name" || missing+=("$name"); done
     fi
     ((${#missing[@]})) || return 0
     note "$1 cannot be built; missing: $(IFS=,; say "${missing[*]}")"
@@ -181,9 +181,10 @@ apt_install() {
 # The packages that each part needs; one place for all scripts.
 guest_packages=(qemu-system-x86 busybox-static cpio kmod iproute2 rdma-core ibverbs-providers xz-utils)
 siw_packages=('gcc-12|gcc' make)
-fake_packages=(g++ meson ninja-build pkg-config python3 librdmacm-dev libibverbs-dev)
+fake_packages=(g++ meson ninja-build pkg-config python3 librdmacm-dev libibverbs-dev zlib1g-dev)
 test_packages=('g++-11|g++' 'clang-14|clang' 'libclang-rt-14-dev|libclang-rt-dev' valgrind
     'libc++-14-dev|libc++-dev' 'libc++abi-14-dev|libc++abi-dev'
+    libasio-dev libboost-dev libuv1-dev
     librpma-dev python3-pyverbs gdb cmake build-essential debhelper doxygen doxygen-awesome-css)
 guest_test_packages=(rdmacm-utils ibverbs-utils)
 

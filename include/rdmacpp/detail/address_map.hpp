@@ -24,6 +24,8 @@ public:
             delete[] buckets_;
     }
 
+    std::size_t size() const noexcept { return size_; }
+
     T* find(void const* key) const noexcept {
         for (T* node = bucket(key); node; node = node->next)
             if (node->key() == key)

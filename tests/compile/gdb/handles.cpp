@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // One of each handle, in the states in which gdb meets them: the program that tests/compile/gdb.py stops.
+#include <rdmacpp/epoll.hpp>
 #include <rdmacpp/rdmacpp.hpp>
 
 #include <fake/fake.hpp>
@@ -8,6 +9,7 @@
 #include <chrono>
 #include <cstring>
 #include <optional>
+#include <stop_token>
 #include <vector>
 
 using namespace std::chrono_literals;
@@ -40,6 +42,24 @@ ibv_wc wc(int status, int opcode, unsigned flags = 0) {
 }
 
 [[gnu::noinline]] void stop_here() { asm volatile(""); }
+
+namespace async = rdma::async;
+
+async::task<> wait_for(async::cm_id const& id) { (void)co_await id.next(); }
+async::task<> wait_through(async::cm_id const& id) { co_await wait_for(id); }
+async::task<> receive(async::cq const& cq, rdma::qp_ref qp, rdma::recv_wr const& request) {
+    (void)co_await cq.post_recv(qp, request);
+}
+async::task<> take(async::acceptor const& acceptor) { (void)co_await acceptor.next(); }
+async::task<> watch(async::events<rdma::async_channel> const& events) { (void)co_await events.next(); }
+
+class handler final : public rdma::id_handler {
+public:
+    using id_handler::id_handler;
+
+private:
+    void on_event(rdma::cm_event&) override {}
+};
 
 } // namespace
 
@@ -137,7 +157,36 @@ int main() {
     rdma::endpoint const no_endpoint;
     rdma::cm_id& reference = client;
 
+    rdma::epoll_loop loop;
+    async::poll_loop polls;
+    async::any_loop const any_loop(loop);
+    async::event_channel const awaited(loop), no_awaited;
+    async::cm_id const waited(awaited, rdma::port_space::tcp), kept_for(awaited, rdma::port_space::tcp), no_waited;
+    async::acceptor const requests(awaited, rdma::address("10.77.1.1", 7473)), no_requests;
+    async::request const no_request;
+    async::cq const queue(loop, client.recv_cq()), no_queue;
+    async::events<rdma::async_channel> const device_events(loop, device.async_channel()), no_events;
+    async::task<> waits = wait_through(waited), takes = take(requests), receives = receive(queue, client.qp(), recv),
+                  watches = watch(device_events), done = wait_for(no_waited), fresh = wait_for(waited), no_task;
+    for (async::task<>* each : {&waits, &takes, &receives, &watches, &done})
+        each->start();
+    fake::push(kept_for->native_handle(), {RDMA_CM_EVENT_ADDR_CHANGE});
+    loop.run_once(0s);
+    async::tasks running;
+    running.spawn(wait_for(waited));
+    async::limits const unlimited, in_time(1h), stoppable(std::stop_source().get_token());
+    async::callback const callback{[](void*) {}, nullptr};
+    std::error_code refusal;
+    async::registration const timer = loop.after(1h, callback, refusal), turn = polls.each_turn(callback, refusal),
+                              no_registration;
+    rdma::dispatcher dispatcher;
+    handler const handled(dispatcher, rdma::cm_id(dispatcher.channel(), rdma::port_space::tcp));
+    auto const next = waited.next();
+
     stop_here();
+    static_cast<void>(std::tuple(&any_loop, &no_awaited, &no_requests, &no_request, &no_queue, &no_events, &fresh,
+                                 &no_task, &unlimited, &in_time, &stoppable, &timer, &turn, &no_registration, &handled,
+                                 &next));
     static_cast<void>(std::tuple(&empty_channel, &servers_ref, &v6, &link_local, &none, &empty_id, &client_ref, &kept,
                                  &established, &rejected, &unreachable, &unknown, &acked, &untaken, &found, &pd_ref,
                                  &no_pd, &mr, &no_mr, &buffer, &plain_cq, &no_cq, &cq_ref, &srq, &mw, &cq_event,

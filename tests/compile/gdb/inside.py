@@ -50,6 +50,14 @@ def samples(kind):
         yield address.cast(kind.pointer()).dereference()
 
 
+def found(name):
+    """A type, or None."""
+    try:
+        return gdb.lookup_type(name)
+    except gdb.error:
+        return None
+
+
 def troubles(namespace):
     """(how many types and values were tried, what went wrong with rubbish in memory)."""
     types = values = 0
@@ -61,9 +69,8 @@ def troubles(namespace):
                 list(printer(Nowhere(message)).children())
             except Exception as fault:
                 wrong.append(f'{name}, {message}: {fault!r}')
-        try:
-            kind = gdb.lookup_type(f'{namespace}::{name}')
-        except gdb.error:
+        kind = found(f'{namespace}::{name}') or found(f'{namespace}::{name}<void>')
+        if kind is None:
             continue
         types += 1
         for number, value in enumerate(samples(kind)):
