@@ -23,7 +23,7 @@ namespace bench {
 
 /// What to measure. Both ends are in this process, on the two addresses of one device.
 struct options {
-    std::string test;                     ///< send, read, write, send_rate, write_rate, connect
+    std::string test;                     ///< see the usage in main.cpp
     std::string server = "10.77.1.1";     ///< Where to listen.
     std::string client = "10.77.1.2";     ///< Where to connect from.
     std::uint32_t size = 64;              ///< bytes of a message
@@ -70,6 +70,7 @@ public:
 std::unique_ptr<benchmark> make_latency(options const&);
 std::unique_ptr<benchmark> make_rate(options const&);
 std::unique_ptr<benchmark> make_connections(options const&);
+std::unique_ptr<benchmark> make_loop(options const&);
 
 /// Nothing here is expected to fail, so nothing is cleaned up after it.
 [[noreturn]] inline void fail(char const* what) {

@@ -34,7 +34,11 @@ CASES = {
     'sends': (['send_rate'], []),
     'writes': (['write_rate'], []),
     'connections': (['connect'], []),
+    'send, 64 bytes, epoll loop': (['loop_send'], []),
+    'send, 64 bytes, epoll loop, each awaited': (['loop_post'], []),
+    'connections, epoll loop': (['loop_connect'], []),
 }
+CONNECTING = {'connections', 'connections, epoll loop'}
 
 
 class Program:
@@ -52,11 +56,12 @@ class Program:
         return line
 
     def turn(self, batches, times):
-        """Nanoseconds of one: the median of the batches; and of the phases, if it has some."""
+        """Nanoseconds of one: the median of the batches; and of the phases, if it has some. And allocations of one."""
         self.process.stdin.write(f'{batches} {times}\n')
         words = self.answer().split()
         phases = {name: int(span) / times for name, span in (word.split('=') for word in words if '=' in word)}
-        return statistics.median(int(word) for word in words if '=' not in word) / times, phases
+        allocations = phases.pop('allocations') / batches
+        return statistics.median(int(word) for word in words if '=' not in word) / times, phases, allocations
 
     def end(self):
         self.process.stdin.close()
@@ -66,18 +71,19 @@ class Program:
 
 def size_of_a_turn(case, program):
     """How many batches, of how many."""
-    if case == 'connections':
+    if case in CONNECTING:
         return 1, CONNECTIONS
-    span, _ = program.turn(BATCHES, 16)
+    span, *_ = program.turn(BATCHES, 16)
     return BATCHES, max(1, round(BATCH / span / 16)) * 16
 
 
 def measure(case, programs, addresses, starts, rounds):
-    """{side: [nanoseconds of one, for each start]}, and the same for each phase"""
+    """{side: [nanoseconds of one, for each start]}, and the same for each phase; and the allocations of one"""
     arguments, more_sides = CASES[case]
     sides = ['c', 'cpp'] + more_sides
     spans = {side: [] for side in sides}
     phases = {side: {} for side in sides}
+    allocations = {}
     size = None
     for start in range(starts):
         first = start % len(sides)
@@ -95,15 +101,16 @@ def measure(case, programs, addresses, starts, rounds):
             for side in there + there[::-1]:
                 turns[side].append(running[side].turn(*size))
         for side in sides:
-            spans[side].append(round(statistics.median(span for span, _ in turns[side]), 1))
+            spans[side].append(round(statistics.median(span for span, *_ in turns[side]), 1))
             for name in turns[side][0][1]:
                 phases[side].setdefault(name, []).append(
-                    round(statistics.median(span_phases[name] for _, span_phases in turns[side]), 1))
+                    round(statistics.median(span_phases[name] for _, span_phases, _ in turns[side]), 1))
+            allocations[side] = round(statistics.median(made for *_, made in turns[side]), 2)
         compiler = running['cpp'].compiler
         for program in running.values():
             program.end()
     return {'case': case, 'batches': size[0], 'times': size[1], 'rounds': rounds, 'spans': spans,
-            'phases': phases}, compiler
+            'phases': phases, 'allocations': allocations}, compiler
 
 
 def main():
@@ -126,7 +133,7 @@ def main():
             if not re.search(given.only, f'{device}: {case}'):
                 continue
             result, compiler = measure(case, {'c': given.c, 'cpp': given.cpp}, addresses, given.starts,
-                                       2 * given.rounds if case == 'connections' else given.rounds)
+                                       2 * given.rounds if case in CONNECTING else given.rounds)
             results.append({'device': device, **result})
             print(f'{device}: {case}', file=sys.stderr, flush=True)
     about = {'kernel': platform.release(), 'compiler': compiler, **dict(note.split('=', 1) for note in given.note)}

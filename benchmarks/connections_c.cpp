@@ -1,40 +1,20 @@
 // SPDX-License-Identifier: MIT
 // Connections from nothing to nothing, in C, with the phases of rdma-core's cmtime: each is begun for all connections,
 // and then waited for. Its twin is connections_cpp.cpp.
-#include "bench.hpp"
-
-#include <arpa/inet.h>
-#include <rdma/rdma_cma.h>
+#include "pair_c.hpp"
 
 namespace {
 
-sockaddr_in address_of(std::string const& host) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    if (::inet_pton(AF_INET, host.c_str(), &address.sin_addr) != 1)
-        bench::fail(host.c_str());
-    return address;
-}
-
-void make_qp(rdma_cm_id* id) {
-    ibv_qp_init_attr attr{};
-    attr.cap.max_send_wr = attr.cap.max_recv_wr = 1;
-    attr.cap.max_send_sge = attr.cap.max_recv_sge = 1;
-    attr.qp_type = IBV_QPT_RC;
-    if (::rdma_create_qp(id, nullptr, &attr) != 0) // with CQs of librdmacm's
-        bench::fail("rdma_create_qp");
-}
-
 class connections : public bench::benchmark {
 public:
-    explicit connections(bench::options const& wanted) : from_(address_of(wanted.client)) {
+    explicit connections(bench::options const& wanted) : from_(address_of(wanted.client, 0)) {
         server_events_ = ::rdma_create_event_channel();
         client_events_ = ::rdma_create_event_channel();
         if (!server_events_ || !client_events_)
             bench::fail("rdma_create_event_channel");
         if (::rdma_create_id(server_events_, &listener_, nullptr, RDMA_PS_TCP) != 0)
             bench::fail("rdma_create_id");
-        to_ = address_of(wanted.server);
+        to_ = address_of(wanted.server, 0);
         if (::rdma_bind_addr(listener_, reinterpret_cast<sockaddr*>(&to_)) != 0 || ::rdma_listen(listener_, 0) != 0)
             bench::fail("rdma_listen");
         to_.sin_port = ::rdma_get_src_port(listener_);
@@ -66,7 +46,7 @@ public:
         await(times, RDMA_CM_EVENT_ROUTE_RESOLVED);
         into.end("resolve_route");
         for (rdma_cm_id* const id : ids)
-            make_qp(id);
+            make_small_qp(id);
         into.end("create_qp");
         for (rdma_cm_id* const id : ids) {
             rdma_conn_param param{};
@@ -117,7 +97,7 @@ private:
             rdma_cm_event_type const type = event->event;
             rdma_cm_id* const id = event->id;
             if (type == RDMA_CM_EVENT_CONNECT_REQUEST) {
-                make_qp(id);
+                make_small_qp(id);
                 rdma_conn_param param{};
                 param.responder_resources = RDMA_MAX_RESP_RES;
                 param.initiator_depth = RDMA_MAX_INIT_DEPTH;

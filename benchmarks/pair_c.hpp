@@ -50,6 +50,16 @@ inline rdma_cm_id* expect(rdma_event_channel* channel, rdma_cm_event_type type) 
     return id;
 }
 
+/// For connections that carry nothing.
+inline void make_small_qp(rdma_cm_id* id) {
+    ibv_qp_init_attr attr{};
+    attr.cap.max_send_wr = attr.cap.max_recv_wr = 1;
+    attr.cap.max_send_sge = attr.cap.max_recv_sge = 1;
+    attr.qp_type = IBV_QPT_RC;
+    if (::rdma_create_qp(id, nullptr, &attr) != 0) // with CQs of librdmacm's
+        bench::fail("rdma_create_qp");
+}
+
 /// What an end needs once its id has a device.
 inline void equip(end& e, bench::options const& wanted) {
     e.size = wanted.size;

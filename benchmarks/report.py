@@ -14,7 +14,7 @@ import statistics
 import subprocess
 import sys
 
-RATES = {'sends', 'writes', 'connections'}
+RATES = {'sends', 'writes', 'connections', 'connections, epoll loop'}
 
 
 def interval(values):
@@ -68,7 +68,7 @@ def row(cells):
 
 def table(times, instructions):
     about = {**times.about, **instructions.about}
-    keys = list(times.results) or list(instructions.results)
+    keys = list({**times.results, **instructions.results})
     lines = [
         ', '.join(f'{name} {value}' for name, value in about.items()) + '.',
         '',
@@ -86,6 +86,12 @@ def table(times, instructions):
         for key in rows:
             lines.append(row([*key, *times.cells(key, other, time_or_rate),
                               *instructions.cells(key, other, thousands)]))
+    counted = [(*key, result['allocations']) for key, result in instructions.results.items()
+               if any(result.get('allocations', {}).values()) or 'epoll loop' in key[1]]
+    if counted:
+        lines += ['', 'Calls of malloc, calloc and realloc for one, by the C libraries below as well, where there are any:', '',
+                  row(['device', 'what', 'C', 'rdmacpp']), row(['---'] * 4)]
+    lines += [row([device, case, f'{made["c"]:g}', f'{made["cpp"]:g}']) for device, case, made in counted]
     phased = {key: result for key, result in instructions.results.items() if result['phases']['c']}
     if phased:
         lines += ['', 'The phases of connecting, as of cmtime: instructions for each connection, both ends.', '',
@@ -100,7 +106,7 @@ def table(times, instructions):
 
 def plot(times, instructions, into):
     """Of times and instructions alike, so that less is always better: a rate is shown as the time that it is."""
-    keys = list(times.results) or list(instructions.results)
+    keys = list({**times.results, **instructions.results})
     blocks = []
     for measured, shift in ((times, -0.15), (instructions, 0.15)):
         rows = []
