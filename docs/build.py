@@ -23,11 +23,11 @@ ROOT = DOCS.parent
 AWESOME = pathlib.Path('/usr/share/doxygen-awesome-css')
 
 # The navigation: every page has its place.
-PAGES = ['first_steps', 'lifetimes', 'threads', 'errors', 'private_data', 'timeouts', 'testing', 'examples',
-         'from_c', 'transports', 'operations', 'debugging', 'security', 'support', 'matrix']
+PAGES = ['first_steps', 'lifetimes', 'threads', 'errors', 'private_data', 'timeouts', 'loops', 'coroutines', 'testing',
+         'examples', 'from_c', 'transports', 'operations', 'debugging', 'security', 'support', 'matrix']
 ELSEWHERE = {'examples': ROOT / 'examples/README.md'}
+HEADERS = [ROOT / 'include/rdmacpp', ROOT / 'include/rdmacpp/async']
 
-SPACE = 'namespacerdma.html'
 SCRIPTS = ['darkmode-toggle', 'fragment-copy-button', 'paragraph-link']
 START = """<script type="text/javascript">
 DoxygenAwesomeDarkModeToggle.init();
@@ -51,6 +51,7 @@ def layout():
     tabs += [f'<tab type="user" visible="yes" url="@ref {page}" title="{title_of(page)}"/>' for page in PAGES]
     tabs += ['<tab type="classes" visible="yes" title="Reference">',
              '<tab type="user" visible="yes" url="@ref rdma" title="Namespace rdma"/>',
+             '<tab type="user" visible="yes" url="@ref rdma::async" title="Namespace rdma::async"/>',
              '<tab type="classlist" visible="yes" title="Classes"/>',
              '<tab type="classmembers" visible="yes" title="Members"/>',
              '<tab type="namespacemembers" visible="yes" title="Functions and enumerations"/>',
@@ -75,7 +76,7 @@ def write_input(folder):
     """What Doxygen reads: see prepare.py. Neither detail/ nor fwd.hpp, which only repeats names."""
     shutil.rmtree(folder, ignore_errors=True)
     classes = prepare.public_classes()
-    headers = [path for path in (ROOT / 'include/rdmacpp').glob('*.hpp') if path.name != 'fwd.hpp']
+    headers = [path for folder in HEADERS for path in sorted(folder.glob('*.hpp')) if path.name != 'fwd.hpp']
     for path in [DOCS / 'overview.md', *map(source_of, PAGES), *headers]:
         copy = folder / path.relative_to(ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
@@ -130,14 +131,15 @@ def straighten(html):
     def anchors(page):
         return set(re.findall(r'(?:id|name)="([\w-]+)"', (html / page).read_text(encoding='utf-8')))
 
+    spaces = {page.name: anchors(page.name) for page in sorted(html.glob('namespacerdma*.html'))}
     known = {}
     for script in html.glob('*.js'):
         def entry(match):
             page, anchor = match.groups()
             if page not in known:
                 known[page] = anchors(page)
-            here = anchor in known[page] or anchor not in known.setdefault(SPACE, anchors(SPACE))
-            return f'"{page if here else SPACE}#{anchor}"'
+            there = [] if anchor in known[page] else [name for name, own in spaces.items() if anchor in own]
+            return f'"{there[0] if there else page}#{anchor}"'
 
         text = script.read_text(encoding='utf-8')
         mended = re.sub(r'"(\w+_8hpp\.html)#(\w+)"', entry, text)

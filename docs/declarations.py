@@ -7,7 +7,7 @@ TOKEN = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|' r"(?<![0-9a-zA-Z_]
 DIRECTIVE = re.compile(r'#(?:\\\n|[^\n])*')
 LABEL = re.compile(r'(public|protected|private):')
 HEAD = re.compile(r'(?:template\s*<.*?>\s*(?:requires .*?)?)?(class|struct|enum(?: class)?|union|namespace)\b'
-                  r'\s*(?:RDMACPP_EXPORT\s+|\[\[\w+\]\]\s*)*([\w:]*)', re.S)
+                  r'\s*(?:RDMACPP_EXPORT\s+|\[\[\w+\]\]\s*)*((?:rdma::inline )?[\w:]*)', re.S)
 MEMBER_LIST = re.compile(r'\)\s*(?:noexcept)?\s*:\s')
 
 HIDDEN = 'private:'  # the text of the declaration that stands for a part that nobody is to see
@@ -30,6 +30,9 @@ class Scope:
         self.kind, self.name, self.public = kind, name, public
         self.hidden_from = None  # where a part begins that nobody is to see
         self.begun = None        # of a body: where its declaration begins
+
+    def is_detail(self):
+        return self.name.split('::')[-1] == 'detail'
 
     def class_name(self):
         return self.name.split('::')[-1] if self.kind in ('class', 'struct') else ''
@@ -112,7 +115,7 @@ class Scanner:
         if self.declares() and inner.kind == 'body':
             inner.begun, inner.head = self.start, self.text()
         elif self.declares():
-            if inner.kind == 'namespace' and inner.name == 'detail':
+            if inner.kind == 'namespace' and inner.is_detail():
                 inner.hidden_from = self.start
             yield from self.declared()
         self.scopes.append(inner)
@@ -123,8 +126,9 @@ class Scanner:
         if not found or (found.group(1) in ('class', 'struct') and self.text().rstrip().endswith(')')):
             return Scope('body')
         kind, name = found.group(1).split()[0], found.group(2)
-        public = outer.public and not (kind == 'namespace' and name.startswith('detail')) and kind != 'class'
-        return Scope(kind, name, public)
+        scope = Scope(kind, name)
+        scope.public = outer.public and not (kind == 'namespace' and scope.is_detail()) and kind != 'class'
+        return scope
 
     def close(self):
         scope = self.scopes[-1]

@@ -52,14 +52,16 @@ STANDARD = [
 ]
 
 
-# No reader misses what is deleted, friend classes, and the types that the standard asks of an iterator.
-DROPPED = re.compile(r'= delete$|^using (iterator_(category|concept)|value_type|difference_type|pointer|reference) = ')
+# No reader misses what is deleted, friend classes, and the types that the standard asks of an iterator and of a
+# coroutine; nor what gives something of namespace detail, to other headers.
+DROPPED = re.compile(r'= delete$|^using (iterator_(category|concept)|value_type|difference_type|pointer|reference) = |'
+                     r'^using promise_type = |^detail::')
 OWN = re.compile(r"[Ff]or the library's own headers")
 
 # What the signatures name of namespace detail, and what a reader sees instead.
 DETAILS = [
     (r' = detail::\w+(?=[,>])', ''),
-    (r'(?<=[<, ])detail::(?:writable_memory|stop_token_like) (?=\w+[,>])', 'class '),
+    (r'(?<=[<, ])detail::(?:writable_memory|stop_token_like|makes_awaitable) (?=\w+[,>])', 'class '),
     (r'\brequires detail::\w+<[^<>]*>', ''),
     (r', detail::\w+_node>', '>'),
     (r'<detail::\w+_node, ', '<'),
@@ -238,8 +240,8 @@ def link(page, text, target):
         return f'[{text}]({path.name})'
     if path.suffix == '.md' and (path.parent.name == 'docs' or path.parts[-2:] == ('examples', 'README.md')):
         return f'[{text}](@ref {"index" if path.stem == "overview" else page_name(path)})'
-    if path.parent.name == 'rdmacpp' and path.suffix == '.hpp':
-        return f'[{text}](@ref {path.name})'
+    if path.suffix == '.hpp' and 'include' in path.parts[:-1]:
+        return f'[{text}](@ref {"/".join(path.parts[path.parts.index("include") + 1:])})'
     return text
 
 
@@ -255,15 +257,25 @@ def transform_page(page, text, classes):
             if not line.startswith('#'):
                 # Doxygen takes a % in front of a word away.
                 line = re.sub(r'`[^`]*`', lambda m: re.sub(r'%(?=\w)', '%%', m[0]), line)
-                line = re.sub(r'(?<![\w\[`])`(?:rdma::)?(\w+)`(?![`\]])',
-                              lambda m: f'<tt>@ref rdma::{m[1]} "{m[0][1:-1]}"</tt>' if m[1] in classes else m[0], line)
+                line = re.sub(r'(?<![\w\[`])`(?:rdma::)?((?:\w+::)?\w+)`(?![`\]])',
+                              lambda m: f'<tt>@ref {classes[m[1]]} "{m[0][1:-1]}"</tt>' if m[1] in classes else m[0],
+                              line)
         out.append(line)
     return '\n'.join(out)
 
 
 def public_classes():
+    """{what a page may call it: its name} of each public class. One of rdma::async is also meant by its own name,
+    unless there is one of namespace rdma."""
     header = pathlib.Path(__file__).resolve().parent.parent / 'include/rdmacpp/fwd.hpp'
-    return set(re.findall(r'^(?:class|struct) (\w+);', header.read_text(encoding='utf-8'), re.M))
+    found, space = {}, ''
+    for opened, name in re.findall(r'^(?:namespace (\w+) \{|\} // namespace \w+|(?:class|struct) (\w+);)$',
+                                   header.read_text(encoding='utf-8'), re.M):
+        if name:
+            found[space + name] = f'rdma::{space}{name}'
+        else:
+            space = f'{opened}::' if opened and opened != 'rdma' else ''
+    return {**{each.split('::')[-1]: name for each, name in found.items()}, **found}
 
 
 def prepared(path, text, classes):

@@ -11,7 +11,11 @@ int main() {
         void (*run)();
     } const all[] = {{"first_steps", first_steps},   {"overview", overview}, {"readme", readme},
                      {"lifetimes", lifetimes},       {"threads", threads},   {"errors", errors},
-                     {"private_data", private_data}, {"timeouts", timeouts}, {"testing", testing},
+                     {"private_data", private_data}, {"timeouts", timeouts}, {"loops", loops},
+                     {"coroutines", coroutines},     {"testing", testing},
+#if SNIPPETS_ASIO
+                     {"coroutines on Asio", with_asio},
+#endif
                      {"operations", operations},     {"security", security}};
     for (auto const& [name, run] : all) {
         fake::reset();

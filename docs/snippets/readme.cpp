@@ -3,6 +3,8 @@
 // README prints them as they are here.
 #include "snippets.hpp"
 
+#include <rdmacpp/epoll.hpp>
+
 namespace {
 
 using session = rdma::cm_id;
@@ -91,10 +93,59 @@ void the_verbs() {
     SNIPPET_CHECK(completions[0] && completions[0].wr_id() == 7);
 }
 
+//! [coroutines]
+namespace async = rdma::async; // #include <rdmacpp/epoll.hpp>
+
+async::task<> echo(async::event_channel& channel, rdma::cm_id undecided) {
+    async::cm_id id(channel, std::move(undecided));
+    id->create_qp({});
+    rdma::registered_buffer memory(id->pd(), 64, rdma::for_recv() | rdma::for_send());
+    async::cq received(channel.loop(), id->recv_cq()), sent(channel.loop(), id->send_cq());
+    id->qp().post_recv(rdma::recv_wr(memory.sge()));           // before accepting: the client may send at once
+    co_await id.accept({}, 2s);
+    rdma::work_completion message = co_await received.next(5s);
+    if (message)
+        co_await sent.post_send(id, rdma::send_wr::send(memory.sge(0, message.success().byte_len())), 5s);
+    co_await id.disconnect(2s);
+}
+
+async::task<> serve(async::event_channel& channel, async::tasks& clients) {
+    async::acceptor acceptor(channel, rdma::address::any_v6(7471));
+    while (async::request request = co_await acceptor.next())
+        clients.spawn(echo(channel, request.take_id()));       // dropped at any time: its id goes, and nothing dangles
+}
+//! [coroutines]
+
+void on_one_thread() {
+    rdma::epoll_loop loop;
+    async::event_channel channel(loop);
+    async::tasks clients;
+    async::task<> server = serve(channel, clients);
+    server.start();
+    async::task<> visit = [](async::event_channel& on, async::task<>& serving) -> async::task<> {
+        async::cm_id const id = co_await async::resolve(on, an_address);
+        rdma::registered_buffer const out(id->pd(), 64, rdma::for_send()), in(id->pd(), 64, rdma::for_recv());
+        async::cq const received(on.loop(), id->recv_cq()), sent(on.loop(), id->send_cq());
+        id->qp().post_recv(rdma::recv_wr(in.sge()));
+        co_await id.connect();
+        co_await sent.post_send(id, rdma::send_wr::send(out.sge()));
+        rdma::work_completion const answer = co_await received.next(5s);
+        SNIPPET_CHECK(answer && answer.success().byte_len() == 64);
+        while (!id.is_over())
+            (void)co_await id.next();
+        serving = {};
+    }(channel, server);
+    visit.start();
+    loop.run();
+    visit.get();
+    SNIPPET_CHECK(clients.size() == 0);
+}
+
 } // namespace
 
 void readme() {
     the_rule();
     one_call_one_deadline();
     the_verbs();
+    on_one_thread();
 }

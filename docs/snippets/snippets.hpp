@@ -60,6 +60,9 @@ void threads();
 void errors();
 void private_data();
 void timeouts();
+void loops();
+void coroutines();
+void with_asio(); // where that is
 void testing();
 void operations();
 void security();

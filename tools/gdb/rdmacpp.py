@@ -11,6 +11,7 @@ What cannot be read (optimised out, not initialised yet, freed) is said to be so
 import errno
 import ipaddress
 import itertools
+import re
 
 import gdb
 import gdb.printing
@@ -18,6 +19,7 @@ import gdb.types
 
 MOST = 200          # elements that are shown of anything that has a length
 FARTHEST = 1 << 12  # steps along a chain, which is a circle where memory is rubbish
+MOST_SEARCHED = 1 << 30  # bytes of memory
 UNREADABLE = '<cannot be read>'
 
 
@@ -790,6 +792,269 @@ class ErrorCode(Printer):
         return of_library or self.enumeration() is not None
 
 
+# ---- rdma::async: what waits without a thread
+
+def listed(members):
+    """Pointers to the members of a detail::list."""
+    kind = gdb.types.get_basic_type(members.type)
+    item, hook = kind.template_argument(0).pointer(), gdb.lookup_type(
+        f'{namespace_of(members)}::detail::hook<{kind.template_argument(1)}>').pointer()
+    ends = int(members['ends_'].address)
+    place = members['ends_']['next_']
+    for _ in range(FARTHEST):
+        if int(place) in (0, ends):
+            return
+        yield place.cast(hook).cast(item)
+        place = place['next_']
+
+
+def symbol_at(address):
+    """The function or the object that an address is in, or None."""
+    text = gdb.execute(f'info symbol {int(address)}', to_string=True)
+    return None if text.startswith('No symbol') else text.split(' in section ')[0].split(' + ')[0]
+
+
+def name_in(symbol):
+    """A function's name, without its arguments."""
+    return without_version(re.match(r'(?:[^({]|\{[^}]*\}|\(anonymous namespace\))*', symbol).group(0))
+
+
+def without_version(name):
+    """A name of ours as the program writes it."""
+    return re.sub(r'\brdma::v\w+::', 'rdma::', name)
+
+
+def word_at(address):
+    return int(gdb.Value(int(address)).cast(gdb.lookup_type('unsigned long').pointer()).dereference())
+
+
+def coroutine_text(frame):
+    """The function of a coroutine, by the address of its frame, which begins with where it goes on; None when done."""
+    goes_on = word_at(frame)
+    return (name_in(symbol_at(goes_on) or hexadecimal(goes_on))) if goes_on else None
+
+
+# Of each operation of the library: what is waited for.
+OPERATIONS = {
+    'next_event': 'the next event', 'next_request': 'the next request', 'resolve_addr': 'ADDR_RESOLVED',
+    'resolve_route': 'ROUTE_RESOLVED', 'connect_id': 'ESTABLISHED (connect)', 'accept_id': 'ESTABLISHED (accept)',
+    'disconnect_id': 'the end of the connection', 'async_connecting': 'connect', 'async_accepting': 'accept',
+    'next_completion': 'any completion', 'next_completions': 'any completions', 'posted_send': 'its send',
+    'posted_recv': 'its receive', 'next_of': 'an event',
+}
+
+
+def operation_text(op):
+    """What a detail::operation, by a pointer, is, and who waits for it."""
+    table = symbol_at(word_at(op)) or ''
+    name = table.split('detail::')[1].split('<')[0] if table.startswith('vtable for rdma::') else ''
+    what = OPERATIONS.get(name, 'something')
+    done = op['done_']
+    who = name_in(symbol_at(done['call']) or hexadecimal(done['call']))
+    if '::await_suspend' in who:  # not a handler of Asio's, or another adapter
+        who = attempt(lambda: coroutine_text(done['object']), UNREADABLE)
+    return f'{who} waits for {what}'
+
+
+def waits_of_id(owner):
+    """The operations that wait for an id (a detail::awaited_id*), or for what was posted to its queue pair."""
+    return [op for field in ('users', 'posted') for op in itertools.islice(listed(owner[field]), MOST) if op['waits_']]
+
+
+def waits_of_queue(source):
+    """The operations that wait for a queue (a detail::cq_source*)."""
+    table = source['posted']
+    posted = [table['places_'][index]['op'] for index in range(min(int(table['size_']), FARTHEST))]
+    operation = gdb.lookup_type(f'{namespace_of(table)}::detail::operation').pointer()
+    ops = [*itertools.islice(listed(source['waiters_']), MOST), *(op.cast(operation) for op in posted if int(op) != 0)]
+    return [op for op in ops[:MOST] if op['waits_']]
+
+
+def numbered(name, texts):
+    return [(f'{name}[{number}]', text) for number, text in enumerate(texts)]
+
+
+def waiting_parts(ops):
+    return numbered('waiting', [attempt(lambda: operation_text(op), UNREADABLE) for op in ops])
+
+
+class AwaitedId(CmId):
+    """async::cm_id."""
+
+    def owner(self):
+        return present(self.value['state_'])
+
+    def raw(self):
+        owner = self.owner()
+        return present(owner['id_']['raw_']) if owner is not None else None
+
+    def record(self):
+        return present(self.owner()['id_']['record_'])
+
+    def details(self, raw):
+        yield from super().details(raw)
+        owner = self.owner()
+        yield 'events_kept', int(owner['events_']['size_'])
+        yield from waiting_parts(waits_of_id(owner))
+
+
+class AwaitedAcceptor(AwaitedId):
+    def owner(self):
+        return present(self.value['listener_']['state_'])
+
+
+class AwaitedChannel(Handle):
+    """async::event_channel."""
+
+    def raw(self):
+        return present(self.value['state_'])
+
+    def text(self, source):
+        return f'fd {int(source["channel_"]["state_"]["raw"]["fd"])}'
+
+    def details(self, source):
+        yield 'ids', int(source['awaited_count_'])
+        yield 'handlers', int(source['handlers_']['size_']) - int(source['awaited_count_'])
+        yield 'waiting', int(source['waiting_'])
+
+
+def queue_parts(source):
+    yield 'armed', source['armed_']
+    yield 'in_flight', int(source['posted']['used_'])
+    yield 'not_asked_for', int(source['backlog_']['end_']) - int(source['backlog_']['begin_'])
+
+
+class AwaitedQueue(Handle):
+    """async::cq."""
+
+    def raw(self):
+        return present(self.value['state_'])
+
+    def text(self, source):
+        return object_text(source['queue_']['raw_'])
+
+    def details(self, source):
+        yield from queue_parts(source)
+        yield from waiting_parts(waits_of_queue(source))
+
+
+def channel_of(source):
+    """The type of a detail::events_source's channel, by a pointer."""
+    return without_version(str(source.type.target().template_argument(0)))
+
+
+class AwaitedEvents(Handle):
+    """async::events, of any channel."""
+
+    def raw(self):
+        return present(self.value['state_'])
+
+    def text(self, source):
+        return f'of {channel_of(source)}'
+
+    def details(self, source):
+        yield from waiting_parts(listed(source['waiters_']))
+
+
+class Limits(Printer):
+    """async::limits: the end is a time of the steady clock."""
+
+    NEVER = (1 << 63) - 1
+
+    def summary(self):
+        within = self.value['within_']
+        at = int(within['until']['at_'])
+        parts = [] if at == self.NEVER else [f'until {at / 1e9:.3f} s of the steady clock']
+        if int(within['stop']['operations_']) != 0:
+            parts.append('until it is stopped')
+        return ', or '.join(parts) or 'no limit'
+
+
+class Task(Handle):
+    """task<T>: how far it has come."""
+
+    def raw(self):
+        handle = self.value['frame_']
+        return present(handle[handle.type.fields()[0]])
+
+    def text(self, frame):
+        where = coroutine_text(frame)
+        if where is None:
+            return 'done'
+        promise = gdb.lookup_type(f'{namespace_of(self.value)}::detail::task_promise').pointer()
+        begun = gdb.Value(int(frame) + 2 * promise.sizeof).cast(promise)['begun']
+        return f'{where}, {"which waits" if begun else "not begun"}'
+
+
+class Tasks(Printer):
+    def summary(self):
+        return f'{int(self.value["size_"])} not done'
+
+
+class Registration(Handle):
+    def raw(self):
+        return present(self.value['object_'])
+
+    def text(self, raw):
+        owner = re.match(r'(?:\w+::)*?\w*loop\b', name_in(symbol_at(self.value['drop_']) or ''))
+        return f'with {owner.group(0) if owner else "a loop"}'
+
+
+class AnyLoop(Handle):
+    def raw(self):
+        return present(self.value['loop_'])
+
+    def text(self, raw):
+        table = symbol_at(self.value['operations_']) or ''
+        return f'{without_version(table.partition("<")[2][:-1]) or "a loop"} at {hexadecimal(raw)}'
+
+
+class Callback(Printer):
+    def summary(self):
+        call = self.value['call']
+        return f'{name_in(symbol_at(call) or hexadecimal(call))} with {hexadecimal(self.value["object"])}'
+
+
+class Awaitable(Printer):
+    def summary(self):
+        op = self.value['operation_']
+        return operation_text(op.address) if op['waits_'] else 'nobody waits'
+
+
+class PollLoop(Printer):
+    def summary(self):
+        return f'{sum(1 for _ in listed(self.value["turns_"]))} asked for'
+
+
+class EpollLoop(Printer):
+    def summary(self):
+        return f'fd {int(self.value["epoll_"])}'
+
+    def parts(self):
+        yield 'keep_it_running', int(self.value['asked_'])
+        yield 'timers', sum(1 for _ in listed(self.value['timers_']))
+
+
+class Dispatcher(Handle):
+    def raw(self):
+        return present(self.value['channel_']['state_'])
+
+    def text(self, state):
+        return f'fd {int(state["raw"]["fd"])}'
+
+    def details(self, state):
+        yield 'handlers', int(self.value['handlers_']['size_'])
+        for name in ('handled', 'unowned'):
+            yield name, int(self.value['stats_'][name])
+
+
+class IdHandler(Endpoint):
+    """The part of a handler that is the library's."""
+
+    def details(self, raw):
+        return id_parts(raw, attempt(self.record))
+
+
 VERBS = ['ah', 'comp_channel', 'context', 'counters', 'cq', 'dm', 'flow', 'flow_action', 'mr', 'mw', 'pd', 'qp',
          'rwq_ind_table', 'srq', 'td', 'wq', 'xrcd']
 
@@ -799,11 +1064,16 @@ PRINTERS = {
     'accepting': Endpoint, 'acceptor': Acceptor, 'ack_timeout': AckTimeout, 'address': Address, 'addrinfo': AddrInfo,
     'addrinfo_ref': AddrInfo, 'async_channel': AsyncChannel, 'async_event': AsyncEvent, 'cm_event': CmEvent,
     'cm_id': CmId, 'cm_id_ref': CmIdRef, 'completed': Completed, 'connect_error': Error, 'cq_event': CqEvent,
-    'cq_ex': Verbs, 'device_list': List, 'device_ref': Verbs, 'devices': List, 'endpoint': Endpoint, 'error': Error,
-    'event_channel': Channel, 'event_channel_ref': ChannelRef, 'mcast': Mcast, 'membership': Membership,
+    'cq_ex': Verbs, 'device_list': List, 'device_ref': Verbs, 'devices': List, 'dispatcher': Dispatcher,
+    'endpoint': Endpoint, 'epoll_loop': EpollLoop, 'error': Error, 'event_channel': Channel,
+    'event_channel_ref': ChannelRef, 'id_handler': IdHandler, 'mcast': Mcast, 'membership': Membership,
     'parent_domain': Verbs, 'private_data': PrivateData, 'qp_ex_ref': Verbs, 'recv_wr': RecvRequest,
     'registered_buffer': Buffer, 'remote_memory': RemoteMemory, 'request': Request, 'send_wr': SendRequest,
     'sync_id': SyncId, 'timeout': Timeout, 'work_completion': Completion,
+    'async::acceptor': AwaitedAcceptor, 'async::any_loop': AnyLoop, 'async::awaitable': Awaitable,
+    'async::callback': Callback, 'async::cm_id': AwaitedId, 'async::cq': AwaitedQueue, 'async::event_channel': AwaitedChannel,
+    'async::events': AwaitedEvents, 'async::limits': Limits, 'async::poll_loop': PollLoop,
+    'async::registration': Registration, 'async::request': Request, 'async::task': Task, 'async::tasks': Tasks,
 }
 
 
@@ -817,10 +1087,12 @@ class Collection(gdb.printing.PrettyPrinter):
 
     def __call__(self, value):
         kind = gdb.types.get_basic_type(value.type)
-        parts = (kind.name or '').split('::')
-        if len(parts) != 3 or parts[0] != 'rdma' or not parts[1].startswith('v'):
+        parts = (kind.name or '').split('<')[0].split('::')
+        if len(parts) < 3 or parts[0] != 'rdma' or not parts[1].startswith('v'):
             return None
-        name = 'enumerator' if kind.code == gdb.TYPE_CODE_ENUM else parts[2]
+        name = '::'.join(parts[2:])
+        if kind.code == gdb.TYPE_CODE_ENUM and len(parts) == 3:
+            name = 'enumerator'
         if name not in self.by_name or not self.by_name[name].enabled:
             return None
         if value.type.strip_typedefs().code in (gdb.TYPE_CODE_REF, gdb.TYPE_CODE_RVALUE_REF):
@@ -892,12 +1164,87 @@ def print_objects(namespace):
         print(attempt(lambda: node_text(node), UNREADABLE))
 
 
+def writable_memory():
+    """(from, to) of what the program may have written, but for what is mapped from files."""
+    sections = gdb.execute('maint info sections', to_string=True)
+    found = re.findall(r'(0x[0-9a-f]+)->(0x[0-9a-f]+) at 0x[0-9a-f]+: load\w* (?!.*READONLY).*HAS_CONTENTS', sections)
+    if not found: # no core
+        mapped = gdb.execute('info proc mappings', to_string=True)
+        found = re.findall(r'^ +(0x\w+) +(0x\w+) +\w+ +\w+ +rw\S* *(?:\[heap\])? *$', mapped, re.M)
+    return [(int(begin, 16), int(end, 16)) for begin, end in found]
+
+
+SOURCES = {'channel_source': [''], 'cq_source': [''],
+           'events_source': ['async_channel', 'comp_channel', 'comp_channel_ref', 'event_channel', 'event_channel_ref']}
+
+
+def sources(namespace):
+    """Pointers to what loops watch for coroutines and callbacks. They are in no table, so the heap is searched for
+    their virtual functions."""
+    space = ''.join(f'{len(part)}{part}' for part in namespace.split('::'))
+    for name, of in SOURCES.items():
+        for channel in of:
+            argument = f'INS0_{len(channel)}{channel}EE' if channel else ''
+            table = attempt(lambda: int(gdb.parse_and_eval(
+                f"(unsigned long)&'_ZTVN{space}6detail{len(name)}{name}{argument}E'")))
+            if table is None:
+                continue
+            kind = gdb.lookup_type(f'{namespace}::detail::{name}' + (f'<{namespace}::{channel}>' if channel else ''))
+            for address in places_of(table + 16):
+                source = gdb.Value(address).cast(kind.pointer())
+                if attempt(lambda: 0 < int(source['refs_']) < 1 << 20, False):
+                    yield name, source
+
+
+def places_of(word):
+    """Where in memory this word stands."""
+    pattern = word.to_bytes(8, byte_order())
+    memory, left = gdb.selected_inferior(), MOST_SEARCHED
+    for begin, end in writable_memory():
+        while begin < end and left > 0:
+            found = attempt(lambda: memory.search_memory(begin, min(end - begin, left), pattern))
+            if found is None:
+                break
+            if found % 8 == 0:
+                yield found
+            begin = found + 8
+        left -= end - begin
+
+
+def source_text(name, source):
+    if name == 'cq_source':
+        parts = ', '.join(f'{noun.replace("_", " ")}: {value}' for noun, value in queue_parts(source))
+        return f'{object_text(source["queue_"]["raw_"])} ({parts})'
+    if name == 'channel_source':
+        return f'event channel fd {int(source["channel_"]["state_"]["raw"]["fd"])}'
+    return channel_of(source)
+
+
+def waits_of(name, source):
+    if name == 'cq_source':
+        return waits_of_queue(source)
+    if name == 'events_source':
+        return list(listed(source['waiters_']))
+    return [op for owner in itertools.islice(listed(source['awaited_']), MOST) for op in waits_of_id(owner)
+            if int(op['source_']) == int(source.cast(op['source_'].type))]
+
+
+def print_waits(namespace):
+    for name, source in sources(namespace):
+        print(f'waited for in a loop: {attempt(lambda: source_text(name, source), UNREADABLE)}')
+        for op in attempt(lambda: waits_of(name, source), []):
+            about = attempt(lambda: f' of id {id_text(op["id_"]["id_"]["raw_"])}', '')
+            print(f'  {attempt(lambda: operation_text(op), UNREADABLE)}{about}')
+
+
 class InfoRdma(gdb.Command):
-    """Event channels with their ids and what each waits for, and the verbs objects that are alive.
+    """Event channels with their ids and what each waits for, the verbs objects that are alive, and what coroutines and
+callbacks wait for in event loops.
 
 Usage: info rdma
 
-Reads the library's own tables, and calls nothing: it works on a core file and on a process that is stuck."""
+Reads the library's own tables, searches the heap for what loops watch, and calls nothing: it works on a core file and
+on a process that is stuck."""
 
     def __init__(self):
         super().__init__('info rdma', gdb.COMMAND_STATUS)
@@ -907,7 +1254,7 @@ Reads the library's own tables, and calls nothing: it works on a core file and o
         if not found:
             print('No debug information of rdmacpp.')
         for namespace in found:
-            for part in (print_channels, print_objects):
+            for part in (print_channels, print_objects, print_waits):
                 try:
                     part(namespace)
                 except Exception as fault:
