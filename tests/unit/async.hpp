@@ -19,10 +19,10 @@ namespace unit {
 namespace async = rdma::async;
 using async::task;
 
-enum class kind { epoll, polling, edge };
+enum class loop_kind { epoll, polling, edge };
 
-inline char const* name_of(kind which) {
-    return which == kind::epoll ? "epoll" : which == kind::polling ? "polling" : "edge-triggered";
+inline char const* name_of(loop_kind which) {
+    return which == loop_kind::epoll ? "epoll" : which == loop_kind::polling ? "polling" : "edge-triggered";
 }
 
 /// A loop as mean as it may be: edge-triggered, and one callback in each turn.
@@ -94,20 +94,20 @@ private:
 /// One of the loops.
 class any_kind {
 public:
-    explicit any_kind(kind which) : kind_(which) {}
+    explicit any_kind(loop_kind which) : kind_(which) {}
 
     operator async::any_loop() {
         switch (kind_) {
-        case kind::polling: return polling_;
-        case kind::edge: return edge_;
+        case loop_kind::polling: return polling_;
+        case loop_kind::edge: return edge_;
         default: return epoll_;
         }
     }
-    bool polls() const { return kind_ == kind::polling; }
+    bool polls() const { return kind_ == loop_kind::polling; }
     void turn() {
         switch (kind_) {
-        case kind::polling: return polling_.poll();
-        case kind::edge: return edge_.turn();
+        case loop_kind::polling: return polling_.poll();
+        case loop_kind::edge: return edge_.turn();
         default: epoll_.run_once(0s);
         }
     }
@@ -124,24 +124,24 @@ public:
     }
 
 private:
-    kind kind_;
+    loop_kind kind_;
     rdma::epoll_loop epoll_;
     async::poll_loop polling_;
     edge_loop edge_;
 };
 
-inline constexpr kind every_kind[] = {kind::epoll, kind::polling, kind::edge};
+inline constexpr loop_kind every_kind[] = {loop_kind::epoll, loop_kind::polling, loop_kind::edge};
 
 /// Two ends of a connection, the client's with what is awaited of it; both have memory, registered.
-struct ends {
+struct two_ends {
     async::cm_id client;
     rdma::cm_id server, listener;
     rdma::event_channel plain;
     std::array<std::byte, 64> memory{};
     rdma::mr near, far;
 
-    explicit ends(async::event_channel const& channel, rdma::qp_init_attr const& attr = {},
-                  char const* host = rxe_host) {
+    explicit two_ends(async::event_channel const& channel, rdma::qp_init_attr const& attr = {},
+                      char const* host = rxe_host) {
         connection made = connect_pair(host, attr);
         client = async::cm_id(channel, std::move(made.client));
         server = std::move(made.server);

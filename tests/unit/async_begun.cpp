@@ -101,4 +101,22 @@ TEST_CASE("what begins fails when its object goes before it is awaited", "[async
     CHECK(second == rdma::errc::empty_handle);
 }
 
+TEST_CASE("a request that is refused has C's reason, in C's category", "[async]") {
+    world_on_loop all;
+    std::error_code ec;
+    auto const post = [](async::cq const& queue, rdma::qp_ref qp, rdma::mr const& from,
+                         std::error_code& why) -> task<> {
+        (void)co_await queue.post_send(qp, rdma::send_wr::send(from.sge()), why);
+    };
+    fake::fail("ibv_post_send", 1, ENOMEM);
+    task<> refused = post(all.receives, all.client->qp(), all.region, ec);
+    refused.start();
+    CHECK(refused.done());
+    CHECK(ec == std::error_code(ENOMEM, std::system_category()));
+    task<> without = post(all.receives, rdma::qp_ref(), all.region, ec);
+    without.start();
+    CHECK(without.done());
+    CHECK(ec == rdma::errc::empty_handle);
+}
+
 } // namespace

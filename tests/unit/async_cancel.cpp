@@ -17,7 +17,7 @@ struct scene {
     async::event_channel channel{loop};
     async::acceptor acceptor;
     async::cm_id id;
-    std::optional<ends> pair;
+    std::optional<two_ends> pair;
     rdma::event_channel plain;
     rdma::cm_id peer, listener, undecided;
     rdma::comp_channel bell;
@@ -31,7 +31,7 @@ struct scene {
     std::error_code ec;
     bool resumed = false;
 
-    explicit scene(kind which) : loop(which) {}
+    explicit scene(loop_kind which) : loop(which) {}
 
     async::limits within() const { return {span, stop.get_token()}; }
     rdma::connect_options connecting() const { return {.limit = span, .stop = stop.get_token()}; }
@@ -414,7 +414,7 @@ void settle(scenario const& what, scene& s, unsigned round) {
 }
 
 /// Runs it, and at one of the points where it waits ends it. @return at how many points it waited
-unsigned run(scenario const& what, kind on, end how, unsigned at, unsigned which = 0) {
+unsigned run(scenario const& what, loop_kind on, end how, unsigned at, unsigned which = 0) {
     scene s(on);
     what.prepare(s);
     if (how == end::late)
@@ -461,7 +461,7 @@ unsigned run(scenario const& what, kind on, end how, unsigned at, unsigned which
 }
 
 void all_points(end how) {
-    for (kind const on : every_kind)
+    for (loop_kind const on : every_kind)
         for (scenario const& what : scenarios) {
             INFO(what.name << ", " << name_of(on));
             unsigned points = 0;
@@ -521,7 +521,7 @@ struct reused {
 } // namespace
 
 TEST_CASE("cancel: a completion whose waiter is gone finds nobody: no memory, and no heir of its place", "[async]") {
-    for (kind const on : every_kind) {
+    for (loop_kind const on : every_kind) {
         world w;
         INFO(name_of(on));
         scene s(on);
@@ -564,7 +564,7 @@ TEST_CASE("cancel: a completion whose waiter is gone finds nobody: no memory, an
 }
 
 TEST_CASE("cancel: ended by hand, on a later turn, once", "[async]") {
-    for (kind const on : every_kind) {
+    for (loop_kind const on : every_kind) {
         world w;
         INFO(name_of(on));
         scene s(on);
@@ -594,7 +594,7 @@ TEST_CASE("cancel: ended by hand, on a later turn, once", "[async]") {
 
 TEST_CASE("cancel: begun, and what it is about goes before it is waited for", "[async]") {
     world w;
-    scene s(kind::epoll);
+    scene s(loop_kind::epoll);
     s.make_pair_with_cq();
     rdma::send_wr const what = rdma::send_wr::send(s.pair->near.sge());
     auto sent = s.cq.post_send(s.pair->client, what, s.ec);

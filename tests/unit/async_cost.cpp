@@ -18,7 +18,7 @@ struct echo {
     rdma::mr near, far;
     int rounds = 0;
 
-    echo(kind on, bool shared) : loop(on) {
+    echo(loop_kind on, bool shared) : loop(on) {
         rdma::event_channel made;
         rdma::cm_id const probe = make_bound(made);
         async::cq ours[4];
@@ -58,7 +58,7 @@ task<> ask(echo& e, bool shared, async::limits within, int times) {
 
 TEST_CASE("cost: nothing is allocated for a message", "[async]") {
     RDMACPP_NEED_ALLOCATIONS();
-    for (kind const on : {kind::epoll, kind::polling})
+    for (loop_kind const on : {loop_kind::epoll, loop_kind::polling})
         for (bool shared : {true, false})
             for (bool limited : {false, true}) {
                 world w;
@@ -84,14 +84,14 @@ TEST_CASE("cost: nothing is allocated for a message", "[async]") {
 
 TEST_CASE("cost: for a message that is awaited one event, one arming, one poll", "[async]") {
     world w;
-    any_kind loop(kind::epoll);
+    any_kind loop(loop_kind::epoll);
     async::event_channel channel(loop);
     rdma::event_channel made;
     rdma::cm_id const probe = make_bound(made);
     async::cq cq(loop, probe.verbs(), 16);
-    ends pair(channel, {.send_cq = cq, .recv_cq = cq});
+    two_ends pair(channel, {.send_cq = cq, .recv_cq = cq});
     int done = 0;
-    task<> receiving = [](async::cq const& queue, ends& e, int& count) -> task<> {
+    task<> receiving = [](async::cq const& queue, two_ends& e, int& count) -> task<> {
         for (;;) {
             static_cast<void>(co_await queue.post_recv(e.client, rdma::recv_wr(e.near.sge())));
             ++count;
@@ -124,7 +124,7 @@ struct life {
     std::optional<task<>> server, client;
     bool finished = false;
 
-    explicit life(kind on) : loop(on) {}
+    explicit life(loop_kind on) : loop(on) {}
     void note(std::error_code why) {
         if (!ec)
             ec = why;
@@ -182,7 +182,7 @@ task<> asking(life& l, async::event_channel const& channel, async::limits within
     l.finished = true;
 }
 
-std::error_code live(kind on, std::size_t fail_at, bool& struck, bool& finished) {
+std::error_code live(loop_kind on, std::size_t fail_at, bool& struck, bool& finished) {
     std::error_code ec;
     bool stuck = false;
     {
@@ -226,7 +226,7 @@ std::error_code live(kind on, std::size_t fail_at, bool& struck, bool& finished)
 
 TEST_CASE("cost: each allocation of a connection's life fails once", "[async]") {
     RDMACPP_NEED_ALLOCATIONS();
-    for (kind const on : {kind::epoll, kind::polling}) {
+    for (loop_kind const on : {loop_kind::epoll, loop_kind::polling}) {
         std::size_t at = 1, told = 0;
         for (bool struck = true; struck; ++at) {
             world w;
@@ -246,7 +246,7 @@ TEST_CASE("cost: each allocation of a connection's life fails once", "[async]") 
 }
 
 TEST_CASE("cost: each C function of a connection's life fails once", "[async]") {
-    for (kind const on : {kind::epoll, kind::polling}) {
+    for (loop_kind const on : {loop_kind::epoll, loop_kind::polling}) {
         unsigned at = 1;
         for (bool over = false; !over; ++at) {
             world w;
@@ -267,7 +267,7 @@ TEST_CASE("cost: each C function of a connection's life fails once", "[async]") 
 
 TEST_CASE("cost: completions that there is no memory for are told of, or wait where they are", "[async]") {
     RDMACPP_NEED_ALLOCATIONS();
-    for (kind const on : {kind::epoll, kind::polling}) {
+    for (loop_kind const on : {loop_kind::epoll, loop_kind::polling}) {
         world w;
         INFO(name_of(on));
         any_kind loop(on);
@@ -302,7 +302,7 @@ TEST_CASE("cost: completions that there is no memory for are told of, or wait wh
 TEST_CASE("cost: what is canceled without memory for a turn has one all the same", "[async]") {
     RDMACPP_NEED_ALLOCATIONS();
     world w;
-    any_kind loop(kind::epoll);
+    any_kind loop(loop_kind::epoll);
     async::event_channel channel(loop);
     async::cm_id const id(channel, make_bound(rdma::event_channel()));
     auto waiting = id.next();

@@ -19,7 +19,7 @@ struct queue {
     async::cq cq{loop, id.verbs(), 100};
     std::vector<std::uint64_t> got;
 
-    explicit queue(kind on) : loop(on) {}
+    explicit queue(loop_kind on) : loop(on) {}
     ibv_cq* raw() const {
         rdma::cq_ref const view = cq;
         return view.native_handle();
@@ -55,7 +55,7 @@ task<> take_events(Events const& events, int& count, std::error_code& ec) {
 } // namespace
 
 TEST_CASE("A9 a completion that comes while it is being armed raises no event, and is not missed", "[field][async]") {
-    for (kind const on : {kind::epoll, kind::edge}) {
+    for (loop_kind const on : {loop_kind::epoll, loop_kind::edge}) {
         world w;
         INFO(name_of(on));
         queue q(on);
@@ -73,7 +73,7 @@ TEST_CASE("A9 a completion that comes while it is being armed raises no event, a
 }
 
 TEST_CASE("A9 one event for more completions than are polled at once", "[field][async]") {
-    for (kind const on : every_kind)
+    for (loop_kind const on : every_kind)
         for (bool many : {false, true}) {
             world w;
             INFO(name_of(on) << (many ? ", many at once" : ", one by one"));
@@ -91,7 +91,7 @@ TEST_CASE("A9 one event for more completions than are polled at once", "[field][
 }
 
 TEST_CASE("A10 A17 several events for one wake-up, a signal in between, nothing, and broken", "[field][async]") {
-    for (kind const on : every_kind) {
+    for (loop_kind const on : every_kind) {
         world w;
         INFO(name_of(on));
         any_kind loop(on);
@@ -110,7 +110,7 @@ TEST_CASE("A10 A17 several events for one wake-up, a signal in between, nothing,
         CHECK(count == 4);
         CHECK(fake::count("ibv_ack_async_event") == 4);
         fake::push_async(id.verbs().native_handle(), IBV_EVENT_PORT_ERR);
-        if (on != kind::edge) // where it would be a lie of the fake's: the event is there
+        if (on != loop_kind::edge) // where it would be a lie of the fake's: the event is there
             fake::fail("ibv_get_async_event", 1, EAGAIN);
         loop.turns(4);
         CHECK_FALSE(all.done());
@@ -128,7 +128,7 @@ TEST_CASE("A10 A17 several events for one wake-up, a signal in between, nothing,
 }
 
 TEST_CASE("A10 A17 the same for ids on one channel", "[field][async]") {
-    for (kind const on : every_kind) {
+    for (loop_kind const on : every_kind) {
         world w;
         INFO(name_of(on));
         any_kind loop(on);
@@ -154,7 +154,7 @@ TEST_CASE("A10 A17 the same for ids on one channel", "[field][async]") {
 }
 
 TEST_CASE("A18 whoever waits is stopped, whatever for", "[field][async]") {
-    for (kind const on : every_kind) {
+    for (loop_kind const on : every_kind) {
         world w;
         INFO(name_of(on));
         any_kind loop(on);
@@ -185,9 +185,9 @@ TEST_CASE("A19 what comes after the end is delivered, or acked with the id, and 
         for (bool kept : {true, false}) {
             world w;
             INFO(host << (kept ? ", id kept" : ", id dropped"));
-            any_kind loop(kind::epoll);
+            any_kind loop(loop_kind::epoll);
             async::event_channel channel(loop);
-            ends pair(channel, {}, host);
+            two_ends pair(channel, {}, host);
             auto session = std::make_unique<std::array<int, 16>>();
             task<> ending = [](async::cm_id& id, std::unique_ptr<std::array<int, 16>> own) -> task<> {
                 co_await id.disconnect();
@@ -227,9 +227,9 @@ TEST_CASE("A20 every two ends, in either order, and what the library does not kn
             for (bool disconnects : {false, true}) {
                 world w;
                 INFO(first << " then " << second << (disconnects ? ", while it is disconnected" : ""));
-                any_kind loop(kind::epoll);
+                any_kind loop(loop_kind::epoll);
                 async::event_channel channel(loop);
-                ends pair(channel);
+                two_ends pair(channel);
                 fake::set_manual(true); // nothing comes by itself
                 int count = 0, flips = 0;
                 std::error_code ec, ended;

@@ -29,7 +29,7 @@ struct attempt {
     async::cm_id id;
     std::error_code ec;
 
-    explicit attempt(kind on) : loop(on) {}
+    explicit attempt(loop_kind on) : loop(on) {}
     void run(rdma::connect_options how) {
         how.report = &report;
         task<> work = connect(channel, how, id, ec);
@@ -54,7 +54,7 @@ struct {
 } // namespace
 
 TEST_CASE("limits: late in each step, which the report names", "[async]") {
-    for (kind const on : every_kind)
+    for (loop_kind const on : every_kind)
         for (auto const& [step, before] : steps) {
             world w;
             INFO(name_of(on) << ", " << to_string(step));
@@ -68,7 +68,7 @@ TEST_CASE("limits: late in each step, which the report names", "[async]") {
 }
 
 TEST_CASE("limits: without any time nothing is begun", "[async]") {
-    for (kind const on : every_kind)
+    for (loop_kind const on : every_kind)
         for (auto limit : {0ms, -1ms}) {
             world w;
             attempt a(on);
@@ -88,7 +88,7 @@ TEST_CASE("limits: without any time nothing is begun", "[async]") {
 }
 
 TEST_CASE("limits: one deadline for all steps together, also where a call takes the time", "[async]") {
-    for (kind const on : every_kind) {
+    for (loop_kind const on : every_kind) {
         world w;
         INFO(name_of(on));
         attempt a(on);
@@ -102,7 +102,7 @@ TEST_CASE("limits: one deadline for all steps together, also where a call takes 
 }
 
 TEST_CASE("limits: stopped in a call, the next step is not begun", "[async]") {
-    for (kind const on : every_kind)
+    for (loop_kind const on : every_kind)
         for (char const* function : {"rdma_resolve_addr", "rdma_resolve_route", "rdma_create_qp"}) {
             world w;
             INFO(name_of(on) << ", " << function);
@@ -117,7 +117,7 @@ TEST_CASE("limits: stopped in a call, the next step is not begun", "[async]") {
 }
 
 TEST_CASE("limits: stopped before it begins", "[async]") {
-    for (kind const on : every_kind) {
+    for (loop_kind const on : every_kind) {
         world w;
         attempt a(on);
         std::stop_source stop;
@@ -130,7 +130,7 @@ TEST_CASE("limits: stopped before it begins", "[async]") {
 }
 
 TEST_CASE("limits: waits that are given the same share its deadline", "[async]") {
-    for (kind const on : every_kind) {
+    for (loop_kind const on : every_kind) {
         world w;
         INFO(name_of(on));
         any_kind loop(on);
@@ -153,7 +153,7 @@ TEST_CASE("limits: waits that are given the same share its deadline", "[async]")
 }
 
 TEST_CASE("limits: deadlines in any order end in theirs", "[async]") {
-    for (kind const on : every_kind) {
+    for (loop_kind const on : every_kind) {
         world w;
         INFO(name_of(on));
         any_kind loop(on);
@@ -174,7 +174,7 @@ TEST_CASE("limits: deadlines in any order end in theirs", "[async]") {
 }
 
 TEST_CASE("limits: all the time there is", "[async]") {
-    for (kind const on : every_kind) {
+    for (loop_kind const on : every_kind) {
         world w;
         any_kind loop(on);
         async::event_channel channel(loop);
@@ -191,13 +191,13 @@ TEST_CASE("limits: all the time there is", "[async]") {
 }
 
 TEST_CASE("limits: a disconnect that is late or stopped is one all the same", "[async]") {
-    for (kind const on : every_kind)
+    for (loop_kind const on : every_kind)
         for (bool stopped : {false, true}) {
             world w;
             INFO(name_of(on) << (stopped ? ", stopped" : ", late"));
             any_kind loop(on);
             async::event_channel channel(loop);
-            ends pair(channel);
+            two_ends pair(channel);
             fake::set_manual(true);
             std::stop_source stop;
             if (stopped)
@@ -217,7 +217,7 @@ TEST_CASE("limits: a disconnect that is late or stopped is one all the same", "[
 }
 
 TEST_CASE("limits: an accept without time has accepted, and ended it", "[async]") {
-    for (kind const on : every_kind) {
+    for (loop_kind const on : every_kind) {
         world w;
         any_kind loop(on);
         async::event_channel channel(loop);
@@ -244,7 +244,7 @@ TEST_CASE("limits: an accept without time has accepted, and ended it", "[async]"
 }
 
 TEST_CASE("limits: stopped on another thread, at any moment", "[async]") {
-    for (kind const on : {kind::epoll, kind::polling})
+    for (loop_kind const on : {loop_kind::epoll, loop_kind::polling})
         for (int round = 0; round != 50; ++round) {
             world w;
             any_kind loop(on);
@@ -268,7 +268,7 @@ TEST_CASE("limits: stopped on another thread, at any moment", "[async]") {
 }
 
 TEST_CASE("limits: destroyed while another thread stops it", "[async]") {
-    for (kind const on : {kind::epoll, kind::polling})
+    for (loop_kind const on : {loop_kind::epoll, loop_kind::polling})
         for (int round = 0; round != 50; ++round) {
             world w;
             any_kind loop(on);

@@ -53,7 +53,7 @@ struct numbers {
     rdma::cm_id id = make_bound(plain);
     async::cq cq{loop, id.verbs(), 2000};
 
-    explicit numbers(kind on) : loop(on) {}
+    explicit numbers(loop_kind on) : loop(on) {}
     ibv_cq* raw() const {
         rdma::cq_ref const queue = cq;
         return queue.native_handle();
@@ -265,10 +265,10 @@ TEST_CASE("poll_loop: neither armed nor asked for events, and nothing is opened"
     rdma::event_channel made;
     rdma::cm_id const probe = make_bound(made);
     async::cq cq(loop, probe.verbs(), 16);
-    ends pair(channel, {.send_cq = cq, .recv_cq = cq});
+    two_ends pair(channel, {.send_cq = cq, .recv_cq = cq});
     fake::clear_calls();
     bool done = false;
-    task<> talk = [](async::cq const& queue, ends& e, bool& over) -> task<> {
+    task<> talk = [](async::cq const& queue, two_ends& e, bool& over) -> task<> {
         e.listen();
         rdma::work_completion one = co_await queue.post_send(e.client, rdma::send_wr::send(e.near.sge()));
         CHECK(static_cast<bool>(one));
@@ -287,7 +287,7 @@ TEST_CASE("poll_loop: neither armed nor asked for events, and nothing is opened"
 }
 
 TEST_CASE("awaitable: begun, and its news come before it is awaited", "[async]") {
-    for (kind const on : every_kind) {
+    for (loop_kind const on : every_kind) {
         world w;
         INFO(name_of(on));
         any_kind loop(on);
@@ -378,7 +378,7 @@ TEST_CASE("task: a million that are done at once need no stack", "[async]") {
 
 TEST_CASE("task: begun, then awaited", "[async]") {
     world w;
-    any_kind loop(kind::epoll);
+    any_kind loop(loop_kind::epoll);
     async::event_channel channel(loop);
     async::cm_id id(channel, make_bound(rdma::event_channel()));
     int done = 0;
@@ -401,7 +401,7 @@ TEST_CASE("task: begun, then awaited", "[async]") {
 
 TEST_CASE("tasks: each goes when it is done, the others with the object or clear", "[async]") {
     world w;
-    any_kind loop(kind::epoll);
+    any_kind loop(loop_kind::epoll);
     async::event_channel channel(loop);
     async::cm_id id(channel, make_bound(rdma::event_channel()));
     int alive = 0;
@@ -427,7 +427,7 @@ TEST_CASE("tasks: each goes when it is done, the others with the object or clear
 
 TEST_CASE("tasks: one spawns others while it runs, and destroys another that is ready", "[async]") {
     world w;
-    any_kind loop(kind::epoll);
+    any_kind loop(loop_kind::epoll);
     async::event_channel channel(loop);
     async::cm_id id(channel, make_bound(rdma::event_channel()));
     int alive = 0;
@@ -456,7 +456,7 @@ TEST_CASE("tasks: one spawns others while it runs, and destroys another that is 
 // ---- Who waits is served, in order, and none is forgotten -----------------------------------------------------------
 
 TEST_CASE("next completion: first come, first served, also by those who come while the first is ready", "[async]") {
-    for (kind const on : every_kind) {
+    for (loop_kind const on : every_kind) {
         world w;
         INFO(name_of(on));
         numbers n(on);
@@ -472,7 +472,7 @@ TEST_CASE("next completion: first come, first served, also by those who come whi
 }
 
 TEST_CASE("next completion: who is ready and goes does not take the news along", "[async]") {
-    for (kind const on : every_kind)
+    for (loop_kind const on : every_kind)
         for (int how = 0; how != 2; ++how) {
             world w;
             INFO(name_of(on) << (how == 0 ? ", destroyed" : ", stopped"));
@@ -505,7 +505,7 @@ TEST_CASE("next completion: who is ready and goes does not take the news along",
 }
 
 TEST_CASE("next event of any channel: who is ready and goes does not take the news along", "[async]") {
-    for (kind const on : every_kind) {
+    for (loop_kind const on : every_kind) {
         world w;
         INFO(name_of(on));
         any_kind loop(on);
@@ -535,7 +535,7 @@ TEST_CASE("next event of any channel: who is ready and goes does not take the ne
 }
 
 TEST_CASE("a turn of many: more than one source serves at once, and what throws in the midst", "[async]") {
-    for (kind const on : every_kind) {
+    for (loop_kind const on : every_kind) {
         world w;
         INFO(name_of(on));
         numbers n(on);
@@ -590,7 +590,7 @@ struct thrower : rdma::id_handler {
 } // namespace
 
 TEST_CASE("what a coroutine or a handler throws comes out of the loop, and nobody is forgotten", "[async]") {
-    for (kind const on : every_kind) {
+    for (loop_kind const on : every_kind) {
         world w;
         INFO(name_of(on));
         any_kind loop(on);
@@ -623,7 +623,7 @@ TEST_CASE("what a coroutine or a handler throws comes out of the loop, and nobod
 }
 
 TEST_CASE("an id with a handler is watched, whatever comes and goes beside it", "[async]") {
-    for (kind const on : every_kind) {
+    for (loop_kind const on : every_kind) {
         world w;
         INFO(name_of(on));
         any_kind loop(on);
@@ -648,7 +648,7 @@ TEST_CASE("an id with a handler is watched, whatever comes and goes beside it", 
 }
 
 TEST_CASE("a channel that is broken tells who waits, and the hook of the handlers", "[async]") {
-    for (kind const on : every_kind) {
+    for (loop_kind const on : every_kind) {
         world w;
         INFO(name_of(on));
         any_kind loop(on);
@@ -673,7 +673,7 @@ TEST_CASE("a channel that is broken tells who waits, and the hook of the handler
 }
 
 TEST_CASE("what comes while nobody waits is there for the next, also for one that has no time", "[async]") {
-    for (kind const on : every_kind)
+    for (loop_kind const on : every_kind)
         for (bool hurried : {false, true}) {
             world w;
             INFO(name_of(on) << (hurried ? ", without time" : ""));

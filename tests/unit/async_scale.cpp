@@ -24,7 +24,7 @@ struct crowd {
     std::size_t refused = 0, accepted = 0, not_accepted = 0, dropped = 0, asked = 0; ///< what became of requests
     std::size_t in_flight = 0;
 
-    crowd(kind on, std::size_t clients, unsigned seed) : loop(on), random(seed), outcomes(clients, none) {}
+    crowd(loop_kind on, std::size_t clients, unsigned seed) : loop(on), random(seed), outcomes(clients, none) {}
 
     bool one_in(unsigned n) { return random() % n == 0; }
     void end(std::size_t client, outcome how) {
@@ -125,7 +125,7 @@ void fail_something(crowd& all) {
     fake::fail(chosen.function, 1 + static_cast<unsigned>(all.random() % 20), chosen.code);
 }
 
-void run(kind on, std::size_t clients, unsigned seed) {
+void run(loop_kind on, std::size_t clients, unsigned seed) {
     world w;
     INFO(name_of(on) << ", seed " << seed);
     {
@@ -202,14 +202,14 @@ unsigned seed_of_this_run() {
 
 // All of them under ThreadSanitizer, too, which has one thread to look at.
 TEST_CASE("scale: each of 10 000 connects and accepts on one channel has one outcome", "[async]") {
-    run(kind::epoll, 10'000, seed_of_this_run());
+    run(loop_kind::epoll, 10'000, seed_of_this_run());
 }
 TEST_CASE("scale: the same, polled, and edge-triggered", "[async]") {
-    run(kind::polling, 1'000, seed_of_this_run());
-    run(kind::edge, 1'000, seed_of_this_run());
+    run(loop_kind::polling, 1'000, seed_of_this_run());
+    run(loop_kind::edge, 1'000, seed_of_this_run());
 }
 TEST_CASE("scale: 10 000 on each loop, with ten seeds", "[.long]") {
-    for (kind const on : every_kind)
+    for (loop_kind const on : every_kind)
         for (unsigned seed = 0; seed != 10; ++seed)
             run(on, 10'000, seed_of_this_run() + seed);
 }

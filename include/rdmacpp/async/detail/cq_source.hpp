@@ -326,6 +326,7 @@ public:
 protected:
     /// Posts the request under this number. @param wr_id set to what the program had numbered it
     virtual std::errc post(std::uint64_t number, std::uint64_t& wr_id) noexcept = 0;
+    virtual bool has_queue() const noexcept = 0;
 
     bool begin() override {
         if (!home_ || home_->closed())
@@ -334,9 +335,9 @@ protected:
         number_ = home_->posted.enter(*this);
         if (number_ == 0)
             return fail(system_error_code(ENOMEM));
-        if (std::errc const refused = post(number_, wr_id_); refused != std::errc{}) {
+        if (std::errc const refused = post(number_, wr_id_); refused != std::errc{}) [[unlikely]] {
             leave();
-            return fail(std::make_error_code(refused));
+            return fail(has_queue() ? check_returned(static_cast<int>(refused)) : std::error_code(errc::empty_handle));
         }
         if (id_)
             id_->posted.push_back(*this);
@@ -433,6 +434,7 @@ private:
         request_.id(number).signaled();
         return qp_.post_send(request_, std::nothrow);
     }
+    bool has_queue() const noexcept override { return static_cast<bool>(qp_); }
 
     qp_ref qp_;
     send_wr request_;
@@ -455,6 +457,7 @@ private:
         request_.id(number);
         return queue_.post_recv(request_, std::nothrow);
     }
+    bool has_queue() const noexcept override { return static_cast<bool>(queue_); }
 
     Queue queue_;
     recv_wr request_;
