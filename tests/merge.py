@@ -33,7 +33,7 @@ def includes(path, lines):
             defines = True
         elif directive:
             depth += 1 if directive.group(1) == 'if' else -1
-        elif re.match(r'(inline )?namespace \w|extern "C"', line):
+        elif re.match(r'(inline )?namespace [\w:]+ *\{|extern "C"', line):
             return None
     return found
 

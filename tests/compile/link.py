@@ -16,20 +16,31 @@ def object_file(compiler, names, body, target, include=ring.INCLUDE):
     return compiler.run([*ring.flags('c++20', include), '-O0', '-c', '-o', str(target)], ring.including(names) + body)
 
 
-def link_two(first, second, names, directory, include=ring.INCLUDE):
-    """'' or what went wrong when two units of all headers were compiled, linked and run."""
-    one, two, program = (pathlib.Path(directory) / name for name in ('one.o', 'two.o', 'program'))
-    # The second unit takes the umbrella last and the others in reverse, so that no order is the only one that works.
-    for compiler, order, body, target in ((first, names, 'int two(); int main() { return two(); }\n', one),
-                                          (second, names[::-1], 'int two(); int two() { return 0; }\n', two)):
-        status, output = object_file(compiler, order, body, target, include)
-        if status != 0:
-            return f'{compiler}: does not compile\n{output}'
-    status, output = first.run([str(one), str(two), '-pthread', *ring.c_libraries(), '-o', str(program)])
+def compile_unit(compiler, names, place, directory, include=ring.INCLUDE):
+    """(object file, '' or why it does not compile) of the first or the second unit of a program. The second takes the
+    umbrella last and the others in reverse, so that no order is the only one that works."""
+    target = pathlib.Path(directory) / f'{compiler.name}.{place}.o'
+    order, body = {'first': (names, 'int two(); int main() { return two(); }\n'),
+                   'second': (names[::-1], 'int two(); int two() { return 0; }\n')}[place]
+    status, output = object_file(compiler, order, body, target, include)
+    return target, '' if status == 0 else f'{compiler}: does not compile\n{output}'
+
+
+def link(compiler, objects, program):
+    """'' or what went wrong when it was linked and run."""
+    status, output = compiler.run([*map(str, objects), '-pthread', *ring.c_libraries(), '-o', str(program)])
     if status != 0:
         return f'does not link\n{output}'
     status = subprocess.run([str(program)], check=False, timeout=60).returncode
     return '' if status == 0 else f'the program ends with {status}'
+
+
+def link_two(first, second, names, directory, include=ring.INCLUDE):
+    """'' or what went wrong when two units of all headers were compiled, linked and run."""
+    made = [compile_unit(first, names, 'first', directory, include),
+            compile_unit(second, names, 'second', directory, include)]
+    trouble = next((trouble for _, trouble in made if trouble), '')
+    return trouble or link(first, [target for target, _ in made], pathlib.Path(directory) / 'program')
 
 
 def missing_from_umbrella(names, umbrella_text):
@@ -61,12 +72,13 @@ def main():
 
     pairs = [(compiler, compiler) for compiler in found] + list(itertools.combinations(found, 2))
 
-    def run(pair):
-        with ring.scratch() as directory:
-            return link_two(*pair, names, directory)
-
-    for (first, second), trouble in zip(pairs, ring.in_parallel(run, pairs)):
-        tap.check(not trouble, f'two units link: {first} and {second}', trouble)
+    with ring.scratch() as directory:
+        units = [(compiler, place) for compiler in found for place in ('first', 'second')]
+        made = dict(zip(units, ring.in_parallel(lambda unit: compile_unit(unit[0], names, unit[1], directory), units)))
+        for first, second in pairs:
+            (one, trouble), (two, other) = made[first, 'first'], made[second, 'second']
+            trouble = trouble or other or link(first, [one, two], pathlib.Path(directory) / 'program')
+            tap.check(not trouble, f'two units link: {first} and {second}', trouble)
 
     missing = missing_from_umbrella(names, (ring.INCLUDE / UMBRELLA).read_text(encoding='utf-8'))
     tap.check(not missing, 'the umbrella includes every public header', 'not included: ' + ', '.join(missing))

@@ -87,7 +87,7 @@ async::task<> ping(async::event_channel& channel, rdma::address server, int roun
     co_await id.disconnect(patience);
 }
 
-/// A9: nothing is lost between a poll and the arming, in thousands of messages.
+/// A9: nothing is lost between a poll and the arming, in a thousand messages.
 template <class Loop>
 void ping_pong(device const& on, int rounds) {
     Loop loop;
@@ -105,8 +105,8 @@ void ping_pong(device const& on, int rounds) {
     CHECK(channel.stats().events_got == channel.stats().events_acked);
     CHECK(channel.stats().ids_live == 0);
 }
-GUEST_CASE("awaited messages by event", [](device const& on) { ping_pong<rdma::epoll_loop>(on, 2000); })
-GUEST_CASE("awaited messages by polling", [](device const& on) { ping_pong<async::poll_loop>(on, 200); })
+GUEST_CASE("awaited messages by event", [](device const& on) { ping_pong<rdma::epoll_loop>(on, 500); })
+GUEST_CASE("awaited messages by polling", [](device const& on) { ping_pong<async::poll_loop>(on, 100); })
 
 /// On iWARP rdma_connect blocks, and only a signal ends it.
 void dead_host(device const& on) {
