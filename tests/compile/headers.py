@@ -74,11 +74,11 @@ def main():
     controls(tap, compiler)
     names = ring.headers()
 
-    # The oldest of each family; the parts of async.hpp with g++ alone, and adapters.py has what needs more than
+    # The oldest of each family; the public parts of async.hpp with g++ alone, and adapters.py has what needs more than
     # rdma-core.
     oldest = [] if ring.has_older(compiler) else names
     alone = [name for name in oldest if not ring.needs_others(name)
-             and not (compiler.family == 'clang' and name.startswith('rdmacpp/async/'))]
+             and not (name.startswith('rdmacpp/async/') and (compiler.family == 'clang' or ring.is_detail(name)))]
     work = [(header, STANDARD[compiler.family]) for header in alone]
     together = [('rdmacpp/rdmacpp.hpp', standard) for standard in ring.STANDARDS]
     work += [item for item in together if item not in work]

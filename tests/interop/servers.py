@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: MIT
 """Runs the servers of examples/ and their clients on soft RDMA, and prints TAP.
 
-    servers.py [--options] FOLDER PROGRAM...
+    servers.py [--options | --long] FOLDER PROGRAM...
 
 FOLDER has the programs; of the servers those that are named are tried: epoll_server, asio_server, workers, kv,
-poll_target. With --options, only what they do with wrong options, anywhere.
+poll_target. With --options, only what they do with wrong options, anywhere. With --long, a thousand connections at a
+time.
 
 Outside the virtual machine of tools/softrdma it starts itself again inside. Each case runs under a watchdog. At its end
 the kernel must have as many ids, queue pairs and so on as before it.
@@ -29,7 +30,7 @@ import rping  # noqa: E402
 from rping import DEVICES, Failed, Program, attempt, check, run_all, run_in_guest  # noqa: E402
 
 rping.PATIENCE = 120  # seconds: a thousand connections in an emulated machine
-CONNECTIONS = 1000
+CONNECTIONS = 250  # a thousand take a minute more
 MESSAGES = 4  # over each
 PORTS = itertools.count(7501)
 
@@ -258,15 +259,18 @@ def try_options(folder, programs):
 
 
 def main():
+    global CONNECTIONS
     if len(sys.argv) < 3:
         sys.exit(__doc__)
-    options = sys.argv[1] == '--options'
-    folder, *programs = sys.argv[1 + options:]
+    how = [word for word in sys.argv[1:2] if word in ('--options', '--long')]
+    folder, *programs = sys.argv[1 + len(how):]
     folder = os.path.abspath(folder)
-    if options:
+    if how == ['--options']:
         return try_options(folder, programs)
+    if how == ['--long']:
+        CONNECTIONS = 1000
     if not os.environ.get('RDMACPP_GUEST'):
-        return run_in_guest(__file__, [folder, *programs])
+        return run_in_guest(__file__, [*how, folder, *programs])
     return run_here(folder, programs)
 
 
